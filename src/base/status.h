@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * status.h - how every function of the library reports failure: a status returned, words in a
+ * caller-owned fp8_error. Only these macros write one. */
+#ifndef FP8_BASE_STATUS_H
+#define FP8_BASE_STATUS_H
+
+#include "fp8.h"
+
+/* Fills *err (NULL: nothing) with code and a one-line message; returns code. Control characters in
+ * the text, which can come from names in files, are replaced by '?'. */
+fp8_status fp8_fail(fp8_error *err, fp8_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same for a failed system call: appends the text of os_errno, and makes ENOSPC and EDQUOT
+ * NO_SPACE, ENOMEM NO_MEMORY, ENOENT NOT_FOUND and the rest IO. */
+fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* The same as fp8_fail with the position that the message speaks of. */
+fp8_status fp8_fail_at(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Returns from the calling function with a status and words if the condition holds. */
+#define FP8_FAIL_IF(cond, err, code, ...)            \
+    do {                                             \
+        if (cond)                                    \
+            return fp8_fail(err, code, __VA_ARGS__); \
+    } while (0)
+
+/* Returns from the calling function if the expression is not FP8_OK. */
+#define FP8_TRY(expr)                 \
+    do {                              \
+        fp8_status fp8_try_ = (expr); \
+        if (fp8_try_ != FP8_OK)       \
+            return fp8_try_;          \
+    } while (0)
+
+#endif
