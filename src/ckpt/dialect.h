@@ -4,12 +4,14 @@
  * scales that multiply them. One table (dialect.c) for reading and writing; docs/formats.md is its
  * prose.
  *
- *     X.weight [N,K] codes   +   X.<scale_suffix>: the scales of one grid, stored in one of the
- * shapes below */
+ *     X.weight [N,K] codes  +  X.<scale_suffix> scales of one grid, stored in one of the shapes
+ *     below; E matrices stacked in one tensor [E,N,K] have E such shapes stacked. */
 #ifndef FP8_CKPT_DIALECT_H
 #define FP8_CKPT_DIALECT_H
 
-#include "ckpt/checkpoint.h"
+#include "base/context.h"
+
+#include <stdbool.h>
 
 /* How the grid's scales [gr, gc] are shaped in the file. */
 typedef enum fp8_scale_shape {
@@ -31,11 +33,23 @@ typedef enum fp8_config_kind {
     FP8_CONFIG_QUARK,     /* quant_method "quark": read only */
     FP8_CONFIG_COMFY,     /* per-layer comfy_quant tensors or header metadata */
     FP8_CONFIG_COMFY_OLD, /* the scaled_fp8 marker: read only */
+    FP8_CONFIG_UNKNOWN,   /* a quant_method that we do not read */
 } fp8_config_kind;
+
+/* What the reader is told to do with the activations. */
+typedef enum fp8_activations {
+    FP8_ACTIVATIONS_NONE,   /* weight only */
+    FP8_ACTIVATIONS_STATIC, /* one scale from the file, per tensor */
+    FP8_ACTIVATIONS_TENSOR, /* dynamic, one scale */
+    FP8_ACTIVATIONS_TOKEN,  /* dynamic, one scale a row */
+    FP8_ACTIVATIONS_GROUP,  /* dynamic, one scale per 128 of a row */
+    FP8_ACTIVATIONS_MX,     /* dynamic, one e8m0 scale per 32 of a row */
+} fp8_activations;
 
 /* One row: one on-disk spelling of one scheme. */
 typedef struct fp8_dialect {
-    const char *name; /* as in --scheme: "hf-block" */
+    const char *name;   /* as in --scheme: "hf-block" */
+    const char *engine; /* the only engine that reads this spelling; NULL = all that know it */
     fp8_config_kind config;
     fp8_grid grid;
     fp8_dtype code;
@@ -43,59 +57,39 @@ typedef struct fp8_dialect {
     fp8_dtype scale_on_disk;  /* U8 where e8m0 bytes are stored as U8 */
     const char *scale_suffix; /* "weight_scale_inv": replaces the last part "weight" of the name */
     fp8_scale_shape scale_shape;
-    const char *input_suffix; /* "input_scale" where activations are static, else NULL */
-    bool writable;            /* false: we only read it */
+    fp8_activations activations;
+    const char *input_suffix;  /* "input_scale" where activations are static, else NULL */
+    const char *marker_suffix; /* "comfy_quant": a U8 tensor beside each weight, else NULL */
+    const char *marker_text;   /* the bytes of that tensor */
+    const char *algorithm;     /* json value that tells rows of one config kind apart */
+    bool writable;             /* false: we only read it */
     bool needs_activation_scales;
+    bool whole_blocks;    /* the format has no partial edge blocks: such weights must be kept */
     fp8_scheme_info info; /* for `fp8 schemes` */
 } fp8_dialect;
 
-/* Row i of the table, NULL past the last. */
+/* Row i of the table, NULL past the last. Rows of one name differ in `engine`. */
 const fp8_dialect *fp8_dialect_at(int64_t i);
-/* The writable row with that name, NULL if there is none. */
-const fp8_dialect *fp8_dialect_find(const char *name);
+/* The writable row of that name for that engine ("vllm" if NULL), NULL if there is none. */
+const fp8_dialect *fp8_dialect_find(const char *name, const char *engine);
 
-/* What a tensor of a checkpoint is. */
-typedef enum fp8_role {
-    FP8_ROLE_PLAIN,       /* not part of any quantized weight */
-    FP8_ROLE_WEIGHT,      /* FP8 codes that have a scale */
-    FP8_ROLE_SCALE,       /* of the weight `partner` */
-    FP8_ROLE_INPUT_SCALE, /* static activation scale of the weight `partner` */
-    FP8_ROLE_MARKER,      /* comfy_quant, scaled_fp8: carries no numbers */
-    FP8_ROLE_BARE_CODES,  /* FP8 dtype without a scale: a plain cast */
-    FP8_ROLE_STRAY_SCALE, /* named like a scale, but its weight is missing or not FP8 */
-    FP8_ROLE_KV_SCALE,    /* k_scale, v_scale: carried */
-} fp8_role;
+/* The name of a weight's companion: "a.weight" with "weight_scale" is "a.weight_scale"; a name
+ * whose last part is not "weight" ("experts.down_proj") takes it as "experts.down_proj_scale",
+ * as transformers names stacked experts. dst (NULL: measure) has room for name_bytes + the
+ * suffix's length + 2 and gets a NUL. Returns the length. */
+uint64_t fp8_companion_name(const char *name, uint64_t name_bytes, const char *suffix, char *dst);
 
-typedef struct fp8_role_info {
-    fp8_role role;
-    int64_t partner;     /* tensor index: of a weight its scale, of a scale its weight; -1 none */
-    int64_t input;       /* of a weight: its input scale; -1 none */
-    fp8_grid grid;       /* of a weight, from config and shapes, checked to fit */
-    fp8_dtype scale;     /* how the scale's bytes are to be read (E8M0FNU for U8 bytes of MX) */
-    const char *problem; /* static text: why the weight cannot be read ("scale shape does not fit
-                            the grid"); NULL = fine */
-} fp8_role_info;
-
-/* The roles of all tensors of a checkpoint, and the dialect they and config.json speak. */
-typedef struct fp8_roles {
-    fp8_role_info *tensors;     /* [fp8_checkpoint_count] */
-    const fp8_dialect *dialect; /* NULL: not quantized, or unknown */
-    bool quantized;             /* config.json says so, or FP8 weights are there */
-    char **ignored; /* module names or patterns of config's ignore list, in its own spelling */
-    int64_t ignored_count;
-} fp8_roles;
-
-/* Assigns them. Never infers a granularity from the number of scales alone where config says it; a
- * weight whose scale does not fit has a problem, which is no error here. Errors: FORMAT
- * (config.json is broken), NO_MEMORY. */
-fp8_status fp8_roles_assign(const fp8_context *ctx, const fp8_checkpoint *ckpt, fp8_roles *out,
-                            fp8_error *err);
-void fp8_roles_free(const fp8_context *ctx, fp8_roles *roles);
-
-/* A scale tensor of weight [N,K] as a matrix view [gr, gc] over `data`, whatever its shape on disk.
+/* A weight tensor as `experts` matrices [rows, cols]: [N,K] is one, [E,N,K] is E; one of four or
+ * more dimensions is [N, the rest], as convolutions are quantized; false if the product overflows.
  */
-fp8_status fp8_scale_view(const fp8_role_info *weight, const fp8_tensor_info *w,
-                          const fp8_tensor_info *scale, void *data, fp8_tensor *out,
-                          fp8_error *err);
+typedef struct fp8_matrices {
+    int64_t experts, rows, cols;
+} fp8_matrices;
+bool fp8_weight_matrices(int32_t ndim, const int64_t *shape, fp8_matrices *out);
+
+/* The shape of the scales of such a weight in this dialect: shape[] (room for 5), returns ndim.
+ * grid: the dialect's, or {0,1} for a row-wise dialect on a transposed weight. */
+int32_t fp8_scale_tensor_shape(const fp8_dialect *dialect, fp8_grid grid, int32_t weight_ndim,
+                               fp8_matrices weight, int64_t shape[5]);
 
 #endif

@@ -3,8 +3,8 @@
  * pattern.h - names chosen by the user: a shell glob over the whole tensor name, with or without
  * ".weight", or "re:" and a Perl-compatible expression that must match at the start (Python's
  * re.match). */
-#ifndef FP8_CONVERT_PATTERN_H
-#define FP8_CONVERT_PATTERN_H
+#ifndef FP8_CKPT_PATTERN_H
+#define FP8_CKPT_PATTERN_H
 
 #include "base/context.h"
 
