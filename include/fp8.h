@@ -515,6 +515,9 @@ typedef struct fp8_scheme_info {
 FP8_API fp8_status fp8_scheme(int64_t i, fp8_scheme_info *out);
 /* The name of rule i ("best", "vllm", ..), NULL past the last. Any thread. */
 FP8_API const char *fp8_rule_name(int64_t i);
+/* The name of engine i that can be converted and verified for ("vllm", "transformers", ..), NULL
+ * past the last. Any thread. */
+FP8_API const char *fp8_engine_name(int64_t i);
 /* What this build and this machine are: line i ("isa: avx2 of avx512", "compiler: ..", "threads:
  * .."); NULL past the last. The texts belong to ctx. */
 FP8_API const char *fp8_doctor(const fp8_context *ctx, int64_t i);
