@@ -64,8 +64,9 @@ typedef struct fp8_dialect {
     const char *algorithm;     /* json value that tells rows of one config kind apart */
     bool writable;             /* false: we only read it */
     bool needs_activation_scales;
-    bool whole_blocks;    /* the format has no partial edge blocks: such weights must be kept */
-    fp8_scheme_info info; /* for `fp8 schemes` */
+    bool whole_blocks;   /* the format has no partial edge blocks: such weights must be kept */
+    const char *loaders; /* engines that load it, space between */
+    const char *summary; /* one clause for `fp8 schemes` */
 } fp8_dialect;
 
 /* Row i of the table, NULL past the last. Rows of one name differ in `engine`. */

@@ -15,15 +15,21 @@ typedef enum fp8_verdict {
     FP8_MISREAD, /* loads without an error and computes wrong numbers */
 } fp8_verdict;
 
-/* Name i ("vllm", "transformers", ..), NULL past the last. */
-const char *fp8_engine_name(int64_t i);
 /* The static name equal to `name`; "vllm" for NULL; NULL if there is no such engine. */
 const char *fp8_engine_find(const char *name);
 /* Whether the engine loads the dialect at all; *reason (static) says why not. */
 fp8_verdict fp8_engine_dialect(const char *engine, const fp8_dialect *dialect, const char **reason);
-/* How it takes a weight [rows, cols] = [out, in] of this dialect on one rank; conv1d: stored [in,
- * out] in the file. *reason (static) is set unless LOADS. */
-fp8_verdict fp8_engine_weight(const char *engine, const fp8_dialect *dialect, int64_t rows,
-                              int64_t cols, bool conv1d, const char **reason);
+/* Which part of a fused matrix a weight becomes in engines: q, k and v of one qkv, and so on. */
+typedef struct fp8_fused {
+    const char *name; /* of the fused matrix, static; NULL: it is not fused */
+    int32_t index, count;
+} fp8_fused;
+fp8_fused fp8_fused_part(const char *name, uint64_t name_bytes);
+
+/* How it takes the weight `name` of that shape in this dialect on one rank; conv1d: the file has it
+ * as [in, out]. *reason (static) is set unless LOADS. */
+fp8_verdict fp8_engine_weight(const char *engine, const fp8_dialect *dialect, const char *name,
+                              uint64_t name_bytes, fp8_matrices shape, bool conv1d,
+                              const char **reason);
 
 #endif

@@ -6,6 +6,7 @@
 #define FP8_CKPT_QUANTCONFIG_H
 
 #include "ckpt/config.h"
+#include "ckpt/dialect.h"
 #include "ckpt/nameset.h"
 
 /* One group of weights quantized alike. */
