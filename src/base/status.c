@@ -116,3 +116,20 @@ fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
     }
     return code;
 }
+
+fp8_status fp8_error_prefix(fp8_error *err, const char *format, ...)
+{
+    if (!err)
+        return FP8_OK;
+    char old[sizeof err->msg], prefix[sizeof err->msg];
+    memcpy(old, err->msg, sizeof old);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(prefix, sizeof prefix, format, args);
+    va_end(args);
+    int n = snprintf(err->msg, sizeof err->msg, "%s: ", prefix);
+    if (n > 0 && (size_t)n < sizeof err->msg)
+        snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s", old);
+    replace_control_characters(err->msg);
+    return err->code;
+}

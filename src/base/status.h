@@ -21,6 +21,11 @@ fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
 fp8_status fp8_fail_at(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* Puts a formatted text (a file's name, say) and ": " in front of the message that *err holds.
+ * Returns err's code; FP8_OK if err is NULL. */
+fp8_status fp8_error_prefix(fp8_error *err, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Returns from the calling function with a status and words if the condition holds. */
 #define FP8_FAIL_IF(cond, err, code, ...)            \
     do {                                             \
