@@ -2,11 +2,15 @@
  *
  * json.h - a validating pull scanner over a text in memory: no tree, no copies, no allocation.
  *
- *     fp8_json j;
  *     fp8_json_open(&j, text, bytes);
  *     FP8_TRY(fp8_json_enter_object(&j, err));
- *     while (fp8_json_next_key(&j, &key, &more, err) == FP8_OK && more) ... read or skip the value
- * ...
+ *     for (;;) {
+ *         FP8_TRY(fp8_json_next_key(&j, &key, &more, err));
+ *         if (!more)
+ *             break;
+ *         FP8_TRY(fp8_json_skip(&j, &value, err)); // or any other reader of a value
+ *     }
+ *     FP8_TRY(fp8_json_end(&j, err));
  *
  * Checks all of RFC 8259 (UTF-8, escapes, numbers, commas, no text after the end) and a nesting
  * limit of 128. Numbers keep their text; integers are exact. Duplicate keys are for the caller to
@@ -20,8 +24,8 @@
 
 enum { FP8_JSON_DEPTH = 128 };
 
-/* A string between its quotes, escapes and all, or any value's text. Points into the scanned text.
- */
+/* A string between its quotes, escapes and all, or any value's text. Points into what was
+ * scanned. */
 typedef struct fp8_span {
     const char *text;
     uint64_t bytes;
@@ -73,6 +77,8 @@ fp8_status fp8_json_end(fp8_json *j, fp8_error *err);
 uint64_t fp8_json_unescape(fp8_span span, char *dst);
 /* The decoded span equals the NUL-terminated text. */
 bool fp8_json_equals(fp8_span span, const char *text);
+/* How many of the span's bytes to print in a message: at most 160, and whole characters. */
+int fp8_span_shown(fp8_span span);
 /* Writes text[0..bytes) as a JSON string with quotes; dst may be NULL to measure. Returns its
  * length. */
 uint64_t fp8_json_quote(const char *text, uint64_t bytes, char *dst);
