@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vec_avx2.h - the number formats, 8 fp32 lanes at a time, with AVX2, FMA and F16C. For files that
+ * are compiled for that level only. vec_avx512.h defines the same names with 16 lanes, so that a
+ * kernel is written once and compiled for each. The bits are those of number.h for every input, in
+ * the default rounding mode; denormals-are-zero and flush-to-zero change nothing.
+ *
+ * Encoding an 8-bit float: with E = the exponent of |x|, or of the format's smallest normal if that
+ * is larger, adding 2^(E + 23 - mantissa_bits) rounds |x| to nearest even at the format's last bit;
+ * the difference in bits counts units of that bit, so
+ *     magnitude = (bits of the sum - bits of the addend) + (E - E of the smallest normal) *
+ * 2^mantissa_bits for normal and subnormal results alike. */
+#ifndef FP8_NUMBER_VEC_AVX2_H
+#define FP8_NUMBER_VEC_AVX2_H
+
+#include "number/number.h"
+
+#include <immintrin.h>
+
+#define VEC_FN static inline __attribute__((always_inline))
+
+enum { VEC_LANES = 8, VEC_GROUP = 4 * VEC_LANES };
+typedef __m256 vec_f32;
+typedef __m256i vec_codes; /* VEC_GROUP codes of 8 bits */
+
+VEC_FN vec_f32 vec_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
+VEC_FN vec_f32 vec_mul(vec_f32 a, vec_f32 b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+VEC_FN vec_f32 vec_div(vec_f32 a, vec_f32 b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+VEC_FN vec_f32 vec_abs(vec_f32 x)
+{
+    return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
+}
+
+/* The smaller, the larger; b if either is NaN, or if they are equal. */
+VEC_FN vec_f32 vec_min(vec_f32 a, vec_f32 b)
+{
+    return _mm256_min_ps(a, b);
+}
+
+VEC_FN vec_f32 vec_max(vec_f32 a, vec_f32 b)
+{
+    return _mm256_max_ps(a, b);
+}
+
+/* The largest lane; no NaN among them. */
+VEC_FN float vec_reduce_max(vec_f32 x)
+{
+    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+}
+
+/* NaN lanes become the quiet NaN without sign. */
+VEC_FN vec_f32 vec_plain_nan(vec_f32 x)
+{
+    const vec_f32 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FC00000));
+    return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+
+VEC_FN vec_f32 vec_load_f32(const void *p)
+{
+    return _mm256_loadu_ps((const float *)p);
+}
+
+VEC_FN void vec_store_f32(void *p, vec_f32 x)
+{
+    _mm256_storeu_ps((float *)p, x);
+}
+
+VEC_FN vec_f32 vec_load_bf16(const void *p)
+{
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+
+VEC_FN void vec_store_bf16(void *p, vec_f32 x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i near = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
+    const __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(near, nan, is_nan), 16);
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(top),
+                                                    _mm256_extracti128_si256(top, 1)));
+}
+
+VEC_FN vec_f32 vec_load_f16(const void *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+VEC_FN void vec_store_f16(void *p, vec_f32 x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+/* VEC_LANES codes of a format with infinities or of e4m3fn. e5m2 is the upper half of fp16; e4m3fn
+ * moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
+VEC_FN vec_f32 vec_decode_fn(const void *p, fp8_format f)
+{
+    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    if (f.exponent_bits == 5)
+        return _mm256_cvtph_ps(_mm_slli_epi16(wide, 8));
+    __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xBFFF));
+    const __m128i carry = _mm_add_epi16(half, _mm_set1_epi16(0x80));
+    half = _mm_or_si128(half, _mm_and_si128(carry, _mm_set1_epi16(0x4000)));
+    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
+}
+
+/* The same of a fnuz format: shift into fp32's fields; subnormals are a small integer times a power
+ * of two. */
+VEC_FN vec_f32 vec_decode_fnuz(const void *p, fp8_format f)
+{
+    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const __m256i mag = _mm256_and_si256(code, _mm256_set1_epi32(0x7F));
+    const __m256i normal = _mm256_add_epi32(_mm256_slli_epi32(mag, 23 - f.mantissa_bits),
+                                            _mm256_set1_epi32((127 - f.bias) << 23));
+    const float unit = fp8_f32_of_bits((uint32_t)(128 - f.bias - f.mantissa_bits) << 23);
+    const __m256 tiny = _mm256_mul_ps(_mm256_cvtepi32_ps(mag), _mm256_set1_ps(unit));
+    const __m256i is_tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(1 << f.mantissa_bits), mag);
+    const __m256i is_nan = _mm256_cmpeq_epi32(code, _mm256_set1_epi32(0x80));
+    __m256i bits = _mm256_blendv_epi8(normal, _mm256_castps_si256(tiny), is_tiny);
+    bits = _mm256_or_si256(bits, _mm256_and_si256(is_nan, _mm256_set1_epi32(0x7FC00000)));
+    const __m256i sign =
+        _mm256_and_si256(_mm256_slli_epi32(code, 24), _mm256_set1_epi32(INT32_MIN));
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+}
+
+/* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. */
+VEC_FN __m256i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound)
+{
+    const int drop = 23 - f.mantissa_bits;
+    const __m256 a = _mm256_min_ps(bound, vec_abs(x)); /* NaN stays */
+    const __m256i smallest = _mm256_set1_epi32((128 - f.bias) << 23);
+    const __m256i exponent = _mm256_max_epu32(
+        _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7F800000)), smallest);
+    const __m256i addend = _mm256_add_epi32(exponent, _mm256_set1_epi32(drop << 23));
+    const __m256i sum = _mm256_castps_si256(_mm256_add_ps(a, _mm256_castsi256_ps(addend)));
+    return _mm256_add_epi32(_mm256_sub_epi32(sum, addend), _mm256_srli_epi32(exponent, drop));
+}
+
+/* Codes of x[0..3], in order: fp8_encode of each. */
+VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
+{
+    const uint32_t top = f.max_code + (saturate ? 0 : 1); /* clamped to this code's value */
+    const vec_f32 bound = _mm256_set1_ps(
+        fp8_f32_of_bits((top << (23 - f.mantissa_bits)) + ((uint32_t)(127 - f.bias) << 23)));
+    const __m256i offset = _mm256_set1_epi16((short)((128 - f.bias) << f.mantissa_bits));
+    __m256i low =
+        _mm256_packs_epi32(vec_encode_lanes(x[0], f, bound), vec_encode_lanes(x[1], f, bound));
+    __m256i high =
+        _mm256_packs_epi32(vec_encode_lanes(x[2], f, bound), vec_encode_lanes(x[3], f, bound));
+    low = _mm256_subs_epi16(low, offset);
+    high = _mm256_subs_epi16(high, offset);
+    if (f.fnuz && !saturate) { /* overflow becomes what NaN is: a large negative number */
+        const __m256i most = _mm256_set1_epi16(0x7F);
+        low = _mm256_or_si256(low, _mm256_slli_epi16(_mm256_cmpgt_epi16(low, most), 15));
+        high = _mm256_or_si256(high, _mm256_slli_epi16(_mm256_cmpgt_epi16(high, most), 15));
+    }
+    __m256i codes = _mm256_packs_epi16(low, high); /* NaN is 0x80 now */
+    if (!f.fnuz)
+        codes = _mm256_min_epu8(codes, _mm256_set1_epi8(0x7F));
+
+    const __m256i signs = _mm256_packs_epi16(
+        _mm256_packs_epi32(_mm256_castps_si256(x[0]), _mm256_castps_si256(x[1])),
+        _mm256_packs_epi32(_mm256_castps_si256(x[2]), _mm256_castps_si256(x[3])));
+    __m256i sign = _mm256_and_si256(signs, _mm256_set1_epi8((char)0x80));
+    if (f.fnuz) /* no -0 */
+        sign = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, _mm256_setzero_si256()), sign);
+    codes = _mm256_or_si256(codes, sign);
+    return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+VEC_FN void vec_store_codes(void *p, vec_codes codes)
+{
+    _mm256_storeu_si256((__m256i *)p, codes);
+}
+
+#include "number/vec_group.h"
+
+#endif

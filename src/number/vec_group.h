@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vec_group.h - vectors of any dtype, built on the names that vec_avx2.h and vec_avx512.h share;
+ * they include it. `dtype` and `saturate` must be constants at the call, so that the branches fold.
+ * No function here reads or writes a byte beyond those named. */
+#ifndef FP8_NUMBER_VEC_GROUP_H
+#define FP8_NUMBER_VEC_GROUP_H
+
+#include "fp8.h"
+
+/* Bytes an element of the dtypes that vectors know. */
+VEC_FN int64_t vec_element_bytes(fp8_dtype dtype)
+{
+    return dtype == FP8_F32 ? 4 : dtype == FP8_F16 || dtype == FP8_BF16 ? 2 : 1;
+}
+
+VEC_FN fp8_format vec_format(fp8_dtype dtype)
+{
+    return dtype == FP8_E4M3FN     ? fp8_format_e4m3fn()
+           : dtype == FP8_E4M3FNUZ ? fp8_format_e4m3fnuz()
+           : dtype == FP8_E5M2     ? fp8_format_e5m2()
+                                   : fp8_format_e5m2fnuz();
+}
+
+/* VEC_LANES elements at p as fp32. */
+VEC_FN vec_f32 vec_load(const void *p, fp8_dtype dtype)
+{
+    if (dtype == FP8_F32)
+        return vec_load_f32(p);
+    if (dtype == FP8_F16)
+        return vec_load_f16(p);
+    if (dtype == FP8_BF16)
+        return vec_load_bf16(p);
+    const fp8_format f = vec_format(dtype);
+    return f.fnuz ? vec_decode_fnuz(p, f) : vec_decode_fn(p, f);
+}
+
+/* VEC_GROUP elements at p as fp32. */
+VEC_FN void vec_load_group(vec_f32 x[4], const void *p, fp8_dtype dtype)
+{
+    for (int k = 0; k < 4; k++)
+        x[k] = vec_load((const char *)p + k * VEC_LANES * vec_element_bytes(dtype), dtype);
+}
+
+/* x limited to [-max, max]; NaN stays. */
+VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
+{
+    return vec_max(vec_set1(-max), vec_min(vec_set1(max), x));
+}
+
+VEC_FN void vec_store(void *p, vec_f32 x, fp8_dtype dtype)
+{
+    if (dtype == FP8_F32)
+        vec_store_f32(p, x);
+    else if (dtype == FP8_F16)
+        vec_store_f16(p, x);
+    else
+        vec_store_bf16(p, x);
+}
+
+/* VEC_GROUP elements at p = x rounded to nearest even; overflow as fp8_cast's `saturate`. */
+VEC_FN void vec_store_group(void *p, const vec_f32 x[4], fp8_dtype dtype, bool saturate)
+{
+    if (vec_element_bytes(dtype) == 1) {
+        vec_store_codes(p, vec_encode(x, vec_format(dtype), saturate));
+        return;
+    }
+    const float max = dtype == FP8_F32 ? 0x1.fffffep127f : dtype == FP8_F16 ? 65504 : 0x1.fep127f;
+    for (int k = 0; k < 4; k++)
+        vec_store((char *)p + k * VEC_LANES * vec_element_bytes(dtype),
+                  saturate ? vec_clamp(x[k], max) : x[k], dtype);
+}
+
+/* The last n < VEC_GROUP elements of an array, padded with zeros, and where results for them go
+ * before the first n are copied out: kernels treat a tail as a whole group in this memory. */
+typedef struct vec_tail {
+    unsigned char in[VEC_GROUP * 4], out[VEC_GROUP * 4];
+} vec_tail;
+
+VEC_FN void vec_tail_load(vec_tail *tail, const void *src, int64_t n, fp8_dtype dtype)
+{
+    memset(tail->in, 0, sizeof tail->in);
+    memcpy(tail->in, src, (size_t)(n * vec_element_bytes(dtype)));
+}
+
+VEC_FN void vec_tail_store(void *dst, const vec_tail *tail, int64_t n, fp8_dtype dtype)
+{
+    memcpy(dst, tail->out, (size_t)(n * vec_element_bytes(dtype)));
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * backend.h - the table of kernels. A kernel does the inner part of an operation on contiguous
+ * memory (the reference: on any strides); the operation validates, cuts the work into pieces and
+ * picks the kernel. Each backend lists its kernels once, in its kernels.inc; declarations,
+ * dispatch, tests and benchmarks expand from that list.
+ *
+ * To add a kernel: write it, add its line to kernels.inc. Tests find it there. */
+#ifndef FP8_OP_BACKEND_H
+#define FP8_OP_BACKEND_H
+
+#include "base/context.h"
+
+#include <stdbool.h>
+
+/* What a kernel does. Each has a function type fp8_kernel_<name> below. */
+typedef enum fp8_op {
+    FP8_OP_UNPACK,     /* elements -> fp32 */
+    FP8_OP_PACK,       /* fp32 -> elements */
+    FP8_OP_DEQUANTIZE, /* codes * scales of a part of one row */
+} fp8_op;
+
+/* dst[n] = fp32 of src[n]. */
+typedef void fp8_kernel_unpack(float *dst, const void *src, int64_t n);
+
+/* dst[n] = src[n] rounded to nearest even; overflow as fp8_cast's `saturate`. */
+typedef void fp8_kernel_pack(void *dst, const float *src, int64_t n, bool saturate);
+
+/* A part of one row: y[j] = codes[j] * scales[(phase + j) / unit] for 0 <= j < n, in fp32, rounded
+ * once; NaN comes out as the quiet NaN without sign. Strides are 1 for all but the reference. */
+typedef struct fp8_dequantize_run {
+    void *y;
+    const void *codes;
+    const float *scales;
+    int64_t n;
+    int64_t unit, phase; /* 0 <= phase < unit: columns of the first scale that lie before the run */
+    int64_t y_stride, code_stride; /* in elements */
+    fp8_dtype y_dtype, code_dtype;
+} fp8_dequantize_run;
+typedef void fp8_kernel_dequantize(const fp8_dequantize_run *run);
+
+typedef struct fp8_kernel {
+    const char *name; /* of the function */
+    fp8_op op;
+    fp8_isa isa;        /* what it needs */
+    fp8_dtype from, to; /* of the elements read and written; NONE = any that the operation allows */
+    union {
+        fp8_kernel_unpack *unpack;
+        fp8_kernel_pack *pack;
+        fp8_kernel_dequantize *dequantize;
+    } fn;
+} fp8_kernel;
+
+typedef struct fp8_backend {
+    const char *name;
+    const fp8_kernel *kernels;
+    size_t count;
+} fp8_backend;
+
+/* The reference: every operation for every dtype at level SCALAR. */
+extern const fp8_backend fp8_backend_ref;
+extern const fp8_backend fp8_backend_cpu;
+
+/* Kernel i of all backends, most specialised first; NULL past the last. Any thread. */
+const fp8_kernel *fp8_kernel_at(size_t i);
+
+/* The kernel of the highest level that is at most `isa`; never NULL for what the reference has. */
+const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dtype to);
+
+/* For kernels.inc: OP and op name the operation twice (FP8_OP_OP, fp8_kernel_op). */
+#define FP8_KERNEL_DECLARE(OP, op, isa, from, to, function) fp8_kernel_##op function;
+#define FP8_KERNEL_ROW(OP, op, isa, from, to, function) \
+    {#function, FP8_OP_##OP, isa, from, to, {.op = function}},
+
+#endif
