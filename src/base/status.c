@@ -68,26 +68,14 @@ static void fill(fp8_error *err, fp8_status code, int os_errno, int64_t pos, con
     replace_control_characters(err->msg);
 }
 
-fp8_status fp8_fail(fp8_error *err, fp8_status code, const char *format, ...)
+void fp8_error_set(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
 {
-    if (err) {
-        va_list args;
-        va_start(args, format);
-        fill(err, code, 0, -1, format, args);
-        va_end(args);
-    }
-    return code;
-}
-
-fp8_status fp8_fail_at(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
-{
-    if (err) {
-        va_list args;
-        va_start(args, format);
-        fill(err, code, 0, pos, format, args);
-        va_end(args);
-    }
-    return code;
+    if (!err)
+        return;
+    va_list args;
+    va_start(args, format);
+    fill(err, code, 0, pos, format, args);
+    va_end(args);
 }
 
 static fp8_status status_of_errno(int os_errno)

@@ -7,19 +7,20 @@
 
 #include "fp8.h"
 
-/* Fills *err (NULL: nothing) with code and a one-line message; returns code. Control characters in
- * the text, which can come from names in files, are replaced by '?'. */
-fp8_status fp8_fail(fp8_error *err, fp8_status code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Fills *err (NULL: nothing) with code and a one-line message. Control characters in the text,
+ * which can come from names in files, are replaced by '?'. pos: see fp8_error. */
+void fp8_error_set(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* fp8_error_set, then the value `code`: return fp8_fail(err, FP8_E_SHAPE, "k=%d", k). Macros, so
+ * that compilers and analysers see which status comes back. */
+#define fp8_fail(err, code, ...)         (fp8_error_set(err, code, -1, __VA_ARGS__), (code))
+#define fp8_fail_at(err, code, pos, ...) (fp8_error_set(err, code, pos, __VA_ARGS__), (code))
 
 /* The same for a failed system call: appends the text of os_errno, and makes ENOSPC and EDQUOT
  * NO_SPACE, ENOMEM NO_MEMORY, ENOENT NOT_FOUND and the rest IO. */
 fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-/* The same as fp8_fail with the position that the message speaks of. */
-fp8_status fp8_fail_at(fp8_error *err, fp8_status code, int64_t pos, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
 
 /* Puts a formatted text (a file's name, say) and ": " in front of the message that *err holds.
  * Returns err's code; FP8_OK if err is NULL. */
