@@ -15,16 +15,12 @@
 
 /* What a kernel does. Each has a function type fp8_kernel_<name> below. */
 typedef enum fp8_op {
-    FP8_OP_UNPACK,     /* elements -> fp32 */
-    FP8_OP_PACK,       /* fp32 -> elements */
+    FP8_OP_CAST,       /* elements of any dtype -> fp32, fp32 -> elements of any dtype */
     FP8_OP_DEQUANTIZE, /* codes * scales of a part of one row */
 } fp8_op;
 
-/* dst[n] = fp32 of src[n]. */
-typedef void fp8_kernel_unpack(float *dst, const void *src, int64_t n);
-
-/* dst[n] = src[n] rounded to nearest even; overflow as fp8_cast's `saturate`. */
-typedef void fp8_kernel_pack(void *dst, const float *src, int64_t n, bool saturate);
+/* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
+typedef void fp8_kernel_cast(void *dst, const void *src, int64_t n, bool saturate);
 
 /* A part of one row: y[j] = codes[j] * scales[(phase + j) / unit] for 0 <= j < n, in fp32, rounded
  * once; NaN comes out as the quiet NaN without sign. Strides are 1 for all but the reference. */
@@ -45,8 +41,7 @@ typedef struct fp8_kernel {
     fp8_isa isa;        /* what it needs */
     fp8_dtype from, to; /* of the elements read and written; NONE = any that the operation allows */
     union {
-        fp8_kernel_unpack *unpack;
-        fp8_kernel_pack *pack;
+        fp8_kernel_cast *cast;
         fp8_kernel_dequantize *dequantize;
     } fn;
 } fp8_kernel;

@@ -8,58 +8,42 @@
 #include "backend/cpu/kernels.inc"
 #undef FP8_KERNEL
 
-VEC_FN void unpack_group(void *dst, const void *src, fp8_dtype from)
+VEC_FN void cast_group(void *dst, fp8_dtype to, const void *src, fp8_dtype from, bool saturate)
 {
     vec_f32 x[4];
     vec_load_group(x, src, from);
-    vec_store_group(dst, x, FP8_F32, false);
-}
-
-VEC_FN void unpack(float *dst, const void *src, int64_t n, fp8_dtype from)
-{
-    int64_t i = 0;
-    for (; i + VEC_GROUP <= n; i += VEC_GROUP)
-        unpack_group(dst + i, (const char *)src + i * vec_element_bytes(from), from);
-    if (i == n)
-        return;
-    vec_tail tail;
-    vec_tail_load(&tail, (const char *)src + i * vec_element_bytes(from), n - i, from);
-    unpack_group(tail.out, tail.in, from);
-    vec_tail_store(dst + i, &tail, n - i, FP8_F32);
-}
-
-VEC_FN void pack_group(void *dst, const void *src, fp8_dtype to, bool saturate)
-{
-    vec_f32 x[4];
-    vec_load_group(x, src, FP8_F32);
     vec_store_group(dst, x, to, saturate);
 }
 
-VEC_FN void pack(void *dst, const float *src, int64_t n, fp8_dtype to, bool saturate)
+VEC_FN void cast(void *dst, fp8_dtype to, const void *src, fp8_dtype from, int64_t n, bool saturate)
 {
-    int64_t i = 0;
-    for (; i + VEC_GROUP <= n; i += VEC_GROUP)
-        pack_group((char *)dst + i * vec_element_bytes(to), src + i, to, saturate);
-    if (i == n)
+    const int64_t src_bytes = vec_element_bytes(from), dst_bytes = vec_element_bytes(to);
+    const char *in = src;
+    char *out = dst;
+    for (; n >= VEC_GROUP; n -= VEC_GROUP) {
+        cast_group(out, to, in, from, saturate);
+        in += VEC_GROUP * src_bytes;
+        out += VEC_GROUP * dst_bytes;
+    }
+    if (n == 0)
         return;
     vec_tail tail;
-    vec_tail_load(&tail, src + i, n - i, FP8_F32);
-    pack_group(tail.out, tail.in, to, saturate);
-    vec_tail_store((char *)dst + i * vec_element_bytes(to), &tail, n - i, to);
+    vec_tail_load(&tail, in, n, from);
+    cast_group(tail.out, to, tail.in, from, saturate);
+    vec_tail_store(out, &tail, n, to);
 }
 
-#define DEFINE_CAST(NAME, DTYPE)                                                       \
-    void LEVEL(fp8_unpack_##NAME)(float *dst, const void *src, int64_t n)              \
-    {                                                                                  \
-        unpack(dst, src, n, DTYPE);                                                    \
-    }                                                                                  \
-    void LEVEL(fp8_pack_##NAME)(void *dst, const float *src, int64_t n, bool saturate) \
-    {                                                                                  \
-        if (saturate)                                                                  \
-            pack(dst, src, n, DTYPE, true);                                            \
-        else                                                                           \
-            pack(dst, src, n, DTYPE, false);                                           \
+#define DEFINE_CAST_ONE_WAY(NAME, TO, FROM)                                           \
+    void LEVEL(fp8_cast_##NAME)(void *dst, const void *src, int64_t n, bool saturate) \
+    {                                                                                 \
+        if (saturate)                                                                 \
+            cast(dst, TO, src, FROM, n, true);                                        \
+        else                                                                          \
+            cast(dst, TO, src, FROM, n, false);                                       \
     }
+#define DEFINE_CAST(NAME, DTYPE)                    \
+    DEFINE_CAST_ONE_WAY(NAME##_f32, FP8_F32, DTYPE) \
+    DEFINE_CAST_ONE_WAY(f32_##NAME, DTYPE, FP8_F32)
 DEFINE_CAST(f16, FP8_F16)
 DEFINE_CAST(bf16, FP8_BF16)
 DEFINE_CAST(e4m3fn, FP8_E4M3FN)

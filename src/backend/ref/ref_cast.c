@@ -7,28 +7,28 @@
 #define FP8_KERNEL FP8_KERNEL_DECLARE
 #include "backend/ref/kernels.inc"
 
-static void unpack(float *dst, const void *src, int64_t n, fp8_load_fn load)
+static void cast(void *dst, fp8_dtype to, const void *src, fp8_dtype from, int64_t n, bool saturate)
 {
+    const fp8_load_fn load = fp8_dtype_facts_of(from)->load;
+    const fp8_store_fn store = fp8_dtype_facts_of(to)->store;
     for (int64_t i = 0; i < n; i++)
-        dst[i] = load(src, i);
+        store(dst, i, load(src, i), saturate);
 }
 
-static void pack(void *dst, const float *src, int64_t n, bool saturate, fp8_store_fn store)
+void fp8_ref_cast_f32_f32(void *dst, const void *src, int64_t n, bool saturate)
 {
-    for (int64_t i = 0; i < n; i++)
-        store(dst, i, src[i], saturate);
+    cast(dst, FP8_F32, src, FP8_F32, n, saturate);
 }
 
-#define DEFINE_CAST(NAME, DTYPE)                                                    \
-    void fp8_ref_unpack_##NAME(float *dst, const void *src, int64_t n)              \
-    {                                                                               \
-        unpack(dst, src, n, fp8_dtype_facts_of(DTYPE)->load);                       \
-    }                                                                               \
-    void fp8_ref_pack_##NAME(void *dst, const float *src, int64_t n, bool saturate) \
-    {                                                                               \
-        pack(dst, src, n, saturate, fp8_dtype_facts_of(DTYPE)->store);              \
+#define DEFINE_CAST(NAME, DTYPE)                                                         \
+    void fp8_ref_cast_##NAME##_f32(void *dst, const void *src, int64_t n, bool saturate) \
+    {                                                                                    \
+        cast(dst, FP8_F32, src, DTYPE, n, saturate);                                     \
+    }                                                                                    \
+    void fp8_ref_cast_f32_##NAME(void *dst, const void *src, int64_t n, bool saturate)   \
+    {                                                                                    \
+        cast(dst, DTYPE, src, FP8_F32, n, saturate);                                     \
     }
-DEFINE_CAST(f32, FP8_F32)
 DEFINE_CAST(f16, FP8_F16)
 DEFINE_CAST(bf16, FP8_BF16)
 DEFINE_CAST(e4m3fn, FP8_E4M3FN)
