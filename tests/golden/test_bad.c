@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_bad.c - broken and odd files: verdicts.tsv says of each what a strict reader must do
- * (reject, accept, warn, either). Nothing may be accepted that must be rejected, and the other way
- * round. */
-#include "ckpt/file.h"
-#include "ckpt/safetensors.h"
+ * (reject, accept, warn, either). Nothing may be accepted that must be rejected, nor the other way
+ * round; a refusal is one line that names the file. */
 #include "golden/golden.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 /* cmocka.h needs the four above. */
 #include <cmocka.h>
 
-static fp8_status read_container(const fp8_context *ctx, const char *path, fp8_error *err)
+/* What our reader does with a file, in the table's words. */
+static const char *verdict_on(const fp8_context *ctx, const char *path, fp8_error *err)
 {
-    int fd;
-    fp8_st_header header;
-    fp8_status status = fp8_open_regular(path, &fd, NULL, err);
-    if (status != FP8_OK)
-        return status;
-    status = fp8_st_read(ctx, fd, path, &header, err);
-    close(fd);
-    fp8_st_free(ctx, &header);
-    return status;
+    fp8_checkpoint *ckpt;
+    if (fp8_checkpoint_open(ctx, path, &ckpt, err) != FP8_OK) {
+        assert_non_null(strstr(err->msg, path));
+        assert_true(err->code == FP8_E_FORMAT || err->code == FP8_E_TRUNCATED);
+        return "reject";
+    }
+    bool warned = fp8_checkpoint_warning(ckpt, 0) != NULL;
+    if (warned)
+        snprintf(err->msg, sizeof err->msg, "%s", fp8_checkpoint_warning(ckpt, 0));
+    fp8_checkpoint_close(ckpt);
+    return warned ? "warn" : "accept";
 }
 
 static void verdicts_hold(void **state)
@@ -36,13 +36,15 @@ static void verdicts_hold(void **state)
     golden_table *table = golden_read_tsv("bad", "verdicts.tsv");
     for (int64_t i = 0; i < golden_rows(table); i++) {
         const char *file = golden_cell(table, i, "file");
-        const char *verdict = golden_cell(table, i, "strict_reader");
+        const char *wanted = golden_cell(table, i, "strict_reader");
+        char path[4096];
         fp8_error err = {0};
-        if (file[strlen(file) - 1] == '/')
-            continue;
-        fp8_status status = read_container(ctx, golden_path("bad", file), &err);
-        bool ok = !strcmp(verdict, "either") || (status == FP8_OK) == !strcmp(verdict, "accept");
-        golden_check("bad", verdict, ok, "%s: %s %s", file, fp8_status_name(status), err.msg);
+        snprintf(path, sizeof path, "%s", golden_path("bad", file));
+        if (path[strlen(path) - 1] == '/')
+            path[strlen(path) - 1] = 0;
+        const char *found = verdict_on(ctx, path, &err);
+        bool ok = !strcmp(wanted, found) || !strcmp(wanted, "either");
+        golden_check("bad", wanted, ok, "%s: %s: %s", file, found, err.msg);
     }
     golden_free_tsv(table);
     fp8_context_free(ctx);
