@@ -74,7 +74,8 @@ VEC_FN void vec_store_group(void *p, const vec_f32 x[4], fp8_dtype dtype, bool s
 /* The last n < VEC_GROUP elements of an array, padded with zeros, and where results for them go
  * before the first n are copied out: kernels treat a tail as a whole group in this memory. */
 typedef struct vec_tail {
-    unsigned char in[VEC_GROUP * 4], out[VEC_GROUP * 4];
+    _Alignas(float) unsigned char in[VEC_GROUP * 4];
+    unsigned char out[VEC_GROUP * 4];
 } vec_tail;
 
 VEC_FN void vec_tail_load(vec_tail *tail, const void *src, int64_t n, fp8_dtype dtype)

@@ -22,15 +22,14 @@ typedef enum fp8_op {
 /* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
 typedef void fp8_kernel_cast(void *dst, const void *src, int64_t n, bool saturate);
 
-/* A part of one row: y[j] = codes[j] * scales[(phase + j) / unit] for 0 <= j < n, in fp32, rounded
- * once; NaN comes out as the quiet NaN without sign. Strides are 1 for all but the reference. */
+/* A part of one row: y[j] = codes[j] * scales[j] for 0 <= j < n, in fp32, rounded once; NaN comes
+ * out as the quiet NaN without sign. Strides are in elements; scale_stride is 0 (one scale for all)
+ * or 1, the others are 1 for all but the reference. */
 typedef struct fp8_dequantize_run {
     void *y;
     const void *codes;
     const float *scales;
-    int64_t n;
-    int64_t unit, phase; /* 0 <= phase < unit: columns of the first scale that lie before the run */
-    int64_t y_stride, code_stride; /* in elements */
+    int64_t n, y_stride, code_stride, scale_stride;
     fp8_dtype y_dtype, code_dtype;
 } fp8_dequantize_run;
 typedef void fp8_kernel_dequantize(const fp8_dequantize_run *run);
