@@ -230,6 +230,7 @@ typedef enum fp8_rule {
     FP8_RULE_MODELOPT = 14,
     FP8_RULE_DEEPSEEK = 15, /* DeepGEMM's per_block_cast and per_token_cast */
     FP8_RULE_SLIME = 16,
+    FP8_RULE_MX_OCP = 17, /* the floor rule of the OCP MX specification, exact at 2^-127 */
 } fp8_rule;
 
 /* What to do about NaN and infinity in the input. */

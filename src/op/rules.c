@@ -26,6 +26,7 @@ static const char *const names[] = {
     [FP8_RULE_MODELOPT] = "modelopt",
     [FP8_RULE_DEEPSEEK] = "deepseek",
     [FP8_RULE_SLIME] = "slime",
+    [FP8_RULE_MX_OCP] = "mx-ocp",
 };
 enum { RULES = sizeof names / sizeof *names };
 
@@ -54,9 +55,8 @@ enum {
 
 /* One row: FOR(rule, grids, when, codes, scales) and what differs from a plain fp32 division of the
  * amax by the maximum and of x by the scale. A later row never shadows an earlier one. */
-#define FOR(RULE, GRIDS, WHEN, CODES, SCALES)                                              \
-    .rule = FP8_RULE_##RULE, .grids = (GRIDS), .when = (WHEN), .inputs = REALS, .codes = (CODES), \
-    .scales = (SCALES), .fnuz_max = 240, .exponent_min = -127
+#define FOR(RULE, GRIDS, WHEN, CODES, SCALES) \
+    .rule = FP8_RULE_##RULE, .grids = (GRIDS), .when = (WHEN), .codes = (CODES), .scales = (SCALES)
 #define FLOOR(VALUE)   .floor = FP8_FLOOR_F32, .floor_value = (VALUE)
 #define DROPS_NAN      .amax_drops_nan = true, .nan_code = FP8_NAN_TO_MAX, .fnuz_max = 224
 #define DROPS_NAN_MIN  .amax_drops_nan = true, .nan_code = FP8_NAN_TO_MIN, .fnuz_max = 224
@@ -66,8 +66,8 @@ enum {
 
 /* clang-format off */
 static const fp8_rule_row table[] = {
-    {FOR(BEST, FP8_ON_ANY, DYNAMIC | STATIC, FN | FNUZ | E5M2, REALS | E8M0), .zero_amax_max = true, .scale_ub = true},
-    {FOR(BEST, FP8_ON_ANY, POW2, FN | FNUZ | E5M2, REALS | E8M0), .zero_amax_max = true, .scale_ub = true, EXPONENT(EXACT)},
+    {FOR(BEST, FP8_ON_ANY, DYNAMIC | STATIC, FN | FNUZ | E5M2, REALS | E8M0), .zero_amax_max = true, .scale_ub = true, .safe = true},
+    {FOR(BEST, FP8_ON_ANY, POW2, FN | FNUZ | E5M2, REALS | E8M0), .zero_amax_max = true, .scale_ub = true, .safe = true, EXPONENT(EXACT)},
 
     {FOR(VLLM, TENSOR | ROW | COLUMN | GROUP | BLOCK, STATIC, FN | FNUZ, F32), DROPS_NAN, .multiply = true},
     {FOR(VLLM, TENSOR, DYNAMIC, FN | FNUZ, F32), DROPS_NAN, .multiply = true},
@@ -88,14 +88,15 @@ static const fp8_rule_row table[] = {
     {FOR(COMPRESSED_TENSORS, MX, POW2, FN, E8M0), IN_INPUT, EXPONENT(QUARTER_A), .divides = true},
     {FOR(COMPRESSED_TENSORS_ACTIVATION, TENSOR | ROW, DYNAMIC | STATIC, FN, INPUT), IN_INPUT, .plus_zero = true},
     {FOR(COMPRESSED_TENSORS_ACTIVATION, GROUP, DYNAMIC | STATIC, FN, INPUT), IN_INPUT, .plus_zero = true, .divides = true},
-    {FOR(COMPRESSED_TENSORS_ACTIVATION, MX, POW2, FN, INPUT | E8M0), IN_INPUT, .plus_zero = true, EXPONENT(QUARTER_A), .divides = true},
+    {FOR(COMPRESSED_TENSORS_ACTIVATION, MX, POW2, FN, INPUT), IN_INPUT, .plus_zero = true, EXPONENT(QUARTER_A), .divides = true},
 
-    {FOR(TRANSFORMERS, TENSOR | BLOCK, DYNAMIC, FN, F32), .zero_amax_max = true, .form = FP8_SCALE_INVERSE, .multiply = true, .divides = true},
-    {FOR(TRANSFORMERS, TENSOR | BLOCK, POW2, FN, E8M0), .zero_amax_max = true, .form = FP8_SCALE_INVERSE, .multiply = true, .divides = true,
+    {FOR(TRANSFORMERS, TENSOR | BLOCK, DYNAMIC, FN, F32), .zero_amax_max = true, .form = FP8_SCALE_RECIPROCAL, .multiply = true, .divides = true},
+    {FOR(TRANSFORMERS, TENSOR | BLOCK, POW2, FN, E8M0), .zero_amax_max = true, .form = FP8_SCALE_RECIPROCAL, .multiply = true, .divides = true,
      .scale_floor = 0x1p-126f, EXPONENT(CEIL_LOG2)},
 
     {FOR(TORCHAO, TENSOR | ROW | GROUP | BLOCK, DYNAMIC | STATIC, FN | E5M2, F32), .scale_in_input = true, .divides = true},
-    {FOR(TORCHAO_TRAIN, TENSOR | ROW, DYNAMIC, FN | E5M2, F32), FLOOR(1e-12), .form = FP8_SCALE_INVERSE_F64, .multiply = true},
+    {FOR(TORCHAO_TRAIN, TENSOR | ROW, DYNAMIC, FN | E5M2, F32), FLOOR(1e-12), .form = FP8_SCALE_RECIPROCAL_F64, .multiply = true},
+    {FOR(MX_OCP, MX, POW2, FN | E5M2, E8M0), EXPONENT(FLOOR_A), .divides = true},
     {FOR(MX_FLOOR, MX, POW2, FN | E5M2, E8M0), .inputs = F32 | BF16, EXPONENT(FLOOR_A), .divisor_of_min = 0x1p-126f, .divides = true},
     {FOR(MX_CEIL, MX, POW2, FN | E5M2, E8M0), .inputs = F32 | BF16, EXPONENT(CEIL_A), .divisor_of_min = 0x1p-126f, .divides = true},
     {FOR(MX_EVEN, MX, POW2, FN | E5M2, E8M0), .inputs = F32 | BF16, EXPONENT(EVEN_A), .divisor_of_min = 0x1p-126f, .divides = true},
@@ -106,7 +107,7 @@ static const fp8_rule_row table[] = {
     {FOR(MODELOPT, MX, POW2, FN, E8M0), EXPONENT(CEIL_LOG2), .divides = true},
 
     {FOR(DEEPSEEK, GROUP | BLOCK, DYNAMIC, FN, F32), FLOOR(1e-4), .multiply = true},
-    {FOR(DEEPSEEK, GROUP | BLOCK, POW2, FN, F32 | E8M0), FLOOR(1e-4), .multiply = true, EXPONENT(CEIL), .exponent_min = -126},
+    {FOR(DEEPSEEK, GROUP | BLOCK | MX, POW2, FN, F32 | E8M0), FLOOR(1e-4), .multiply = true, EXPONENT(CEIL), .normal_scale = true},
 
     {FOR(SLIME, TENSOR, DYNAMIC, FN, F32), .floor = FP8_FLOOR_IN_INPUT, .floor_value = 1e-12, .quotient_in_input = true},
     {FOR(SLIME, ROW | BLOCK, DYNAMIC, FN, F32), .floor = FP8_FLOOR_IN_INPUT, .floor_value = 1e-12},
@@ -136,15 +137,17 @@ fp8_status fp8_rule_parse(const char *name, fp8_rule *out, fp8_error *err)
 
 float fp8_rule_code_max(const fp8_rule_row *row, fp8_dtype code)
 {
-    return code == FP8_E4M3FNUZ ? row->fnuz_max : fp8_dtype_facts_of(code)->max;
+    return code == FP8_E4M3FNUZ && row->fnuz_max > 0 ? row->fnuz_max
+                                                     : fp8_dtype_facts_of(code)->max;
 }
 
-/* What kind of grid this is; MX only where the scales are powers of two of 1 x 32. */
+/* What kind of grid this is. 1 x 32 with powers of two is MX, and a plain group as well unless
+ * they are stored as e8m0. */
 static unsigned grid_kind(const fp8_rule_key *key)
 {
     const fp8_grid g = key->grid;
-    if (g.rows == 1 && g.cols == 32 && key->scale == FP8_E8M0FNU)
-        return FP8_ON_MX;
+    if (g.rows == 1 && g.cols == 32 && key->pow2)
+        return key->scale == FP8_E8M0FNU ? FP8_ON_MX : FP8_ON_MX | FP8_ON_GROUP;
     if (g.rows == 0 && g.cols == 0)
         return FP8_ON_TENSOR;
     if (g.rows == 1)
@@ -191,7 +194,7 @@ static bool takes_when(const fp8_rule_row *row, const fp8_rule_key *key)
 
 static bool takes_input(const fp8_rule_row *row, const fp8_rule_key *key)
 {
-    return row->inputs & dtype_bit(key->in);
+    return !row->inputs || row->inputs & dtype_bit(key->in);
 }
 
 static bool takes_code(const fp8_rule_row *row, const fp8_rule_key *key)

@@ -5,8 +5,8 @@
  * and know no rule by name. docs/numerics.md has the same table in prose.
  *
  *     a     = max(min(amax, scale_ub), floor);   the value of zero_amax in place of 0
- *     scale = a / max | a * (1 / max) | 1 / (max / a), at least scale_floor; or a power of two
- *     code  = encode(clamp(x / scale | x * (1 / scale), -max, max))
+ *     scale = a / max | a * (1 / max) | 1 / m with m = max / a, at least scale_floor; or a power of
+ * two code  = encode(clamp(x / scale | x * (1 / scale), -max, max))
  *
  * A row may only say what its original does; what we do better lives in `best` and in the rescue
  * of units that the original would lose (scale.c). */
@@ -58,10 +58,11 @@ typedef enum fp8_amax_floor {
 
 /* How an amax becomes a scale, before any power of two. */
 typedef enum fp8_scale_form {
-    FP8_SCALE_DIVIDE = 0,  /* a / max */
-    FP8_SCALE_TIMES,       /* a * (1 / max) */
-    FP8_SCALE_INVERSE,     /* m = max / a; the codes take m, the scale stored is 1 / m */
-    FP8_SCALE_INVERSE_F64, /* the same, max / a in fp64 and rounded once to fp32 */
+    FP8_SCALE_DIVIDE = 0,     /* a / max */
+    FP8_SCALE_TIMES,          /* a * (1 / max) */
+    FP8_SCALE_INVERSE,        /* m = max / a; the codes take m, the scale stored is 1 / m */
+    FP8_SCALE_RECIPROCAL,     /* the same with m = (1 / a) * max, PyTorch's scalar / tensor */
+    FP8_SCALE_RECIPROCAL_F64, /* the same in fp64, m rounded to fp32 */
 } fp8_scale_form;
 
 /* The exponent e of a power-of-two scale 2^e. `s` is the scale before, `a` the amax, and `top` the
@@ -81,31 +82,32 @@ typedef enum fp8_exponent {
  * where a zero meets an infinite reciprocal. */
 typedef enum fp8_nan_code {
     FP8_NAN_STAYS = 0,
-    FP8_NAN_TO_MAX,     /* max(-Q, min(y, Q)) of a processor that drops NaN */
-    FP8_NAN_TO_MIN,     /* min(max(y, -Q), Q) of one */
+    FP8_NAN_TO_MAX, /* max(-Q, min(y, Q)) of a processor that drops NaN */
+    FP8_NAN_TO_MIN, /* min(max(y, -Q), Q) of one */
 } fp8_nan_code;
 
 typedef struct fp8_rule_row {
-    uint8_t rule;   /* fp8_rule */
-    uint8_t grids;  /* FP8_ON_* */
-    uint8_t when;   /* FP8_WHEN_* */
-    uint8_t inputs; /* FP8_TAKES_* of x .. */
-    uint8_t codes;  /* .. of the codes .. */
-    uint8_t scales; /* .. and of the scales */
-    bool divides;   /* the matrix must be a multiple of the grid's block */
-    bool scale_ub;  /* knows an upper bound on the amax */
+    uint8_t rule;        /* fp8_rule */
+    uint8_t grids;       /* FP8_ON_* */
+    uint8_t when;        /* FP8_WHEN_* */
+    uint8_t inputs;      /* FP8_TAKES_* of x (0 = F32, F16 and BF16) .. */
+    uint8_t codes;       /* .. of the codes .. */
+    uint8_t scales;      /* .. and of the scales */
+    bool divides;        /* the matrix must be a multiple of the grid's block */
+    bool scale_ub;       /* knows an upper bound on the amax */
     bool amax_drops_nan; /* original: NaN takes no part in the amax; else the unit's amax is NaN */
-    float fnuz_max;      /* the maximum used for e4m3fnuz */
+    float fnuz_max;      /* the maximum used for e4m3fnuz; 0 = the format's own, 240 */
     uint8_t floor;       /* fp8_amax_floor */
     double floor_value;
-    bool zero_amax_max; /* amax 0 (or NaN) counts as the format's maximum: scale 1 */
-    uint8_t form;       /* fp8_scale_form */
+    bool zero_amax_max;  /* amax 0 (or NaN) counts as the format's maximum: scale 1 */
+    uint8_t form;        /* fp8_scale_form */
     bool scale_in_input; /* the scale is rounded to the input's dtype .. */
     bool zero_scale_eps; /* .. and 0 becomes that dtype's epsilon, for powers of two 1 */
     float scale_floor;   /* least scale; negative: 1 / (512 * max) */
-    uint8_t exponent;    /* fp8_exponent */
-    int16_t exponent_min;
-    float divisor_of_min; /* what codes are divided by at e8m0 byte 0, 2^-127; 0 = that */
+    bool safe;         /* loses no unit: subnormal scales are rounded up, too large ones refused */
+    uint8_t exponent;  /* fp8_exponent */
+    bool normal_scale; /* powers of two from 2^-126 on; else from 2^-127 */
+    float divisor_of_min;   /* what codes are divided by at e8m0 byte 0, 2^-127; 0 = that */
     bool multiply;          /* codes = x * (1 / scale); else x / scale */
     bool quotient_in_input; /* the quotient is rounded to the input's dtype, then to the code */
     bool plus_zero;         /* a quotient of -0 becomes +0 */

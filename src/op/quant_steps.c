@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * quant_steps.c - amax and encode over the rows of a slab, cut into pieces for the threads. A
+ * maximum does not depend on the order in which it is taken, so neither do the bytes. */
+#include "op/quant_steps.h"
+#include "base/size.h"
+#include "number/dtype.h"
+#include "number/number.h"
+#include "op/quant_kernels.h"
+
+#include <math.h>
+
+enum { PIECE_BYTES = 256 << 10, UNITS_AT_ONCE = 64 };
+
+int64_t fp8_rows_per_piece(const fp8_quant *q)
+{
+    const int64_t row_bytes = q->cols * (fp8_dtype_bits(q->in) / 8);
+    const int64_t rows = PIECE_BYTES / (row_bytes > 0 ? row_bytes : 1);
+    return rows > 1 ? rows : 1;
+}
+
+static const char *row_of(const fp8_tensor *x, int64_t i)
+{
+    return (const char *)x->data + i * x->stride[0] * (fp8_dtype_bits(x->dtype) / 8);
+}
+
+/* *to = max(*to, value), both >= 0 or NaN, compared as bits. */
+static void raise_amax(float *to, float value, bool shared)
+{
+    const uint32_t bits = fp8_bits_of_f32(value);
+    if (!shared) {
+        if (bits > fp8_bits_of_f32(*to))
+            *to = value;
+        return;
+    }
+    float old;
+    __atomic_load(to, &old, __ATOMIC_RELAXED);
+    while (bits > fp8_bits_of_f32(old) &&
+           !__atomic_compare_exchange(to, &old, &value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* Some units side by side in the rows [begin, end) of a slab, all of one row of units. */
+typedef struct patch {
+    const fp8_slab *slab;
+    int64_t begin, end; /* rows of the slab */
+    int64_t unit, units;
+} patch;
+
+static void patch_amax(const fp8_quant *q, const patch *p, fp8_amax_keep keep, float *amax)
+{
+    const fp8_tensor *x = p->slab->x;
+    const int64_t col = p->unit * q->unit_cols;
+    const int64_t n = fp8_min_i64(p->units * q->unit_cols, q->cols - col);
+    const int64_t bytes = fp8_dtype_bits(q->in) / 8;
+    for (int64_t k = 0; k < p->units; k++)
+        amax[k] = 0;
+    for (int64_t i = p->begin; i < p->end; i++)
+        fp8_ref_amax_row(q->in, row_of(x, i) + col * x->stride[1] * bytes, x->stride[1], n,
+                         q->unit_cols, keep, amax);
+}
+
+static bool all_finite(const float *amax, int64_t n)
+{
+    bool finite = true;
+    for (int64_t k = 0; k < n; k++)
+        finite &= isfinite(amax[k]) != 0;
+    return finite;
+}
+
+/* What a policy leaves out of the amax. */
+static fp8_amax_keep kept(const fp8_quant *q)
+{
+    if (q->desc.nan == FP8_NAN_PROPAGATE)
+        return FP8_KEEP_NUMBERS;
+    return q->desc.nan == FP8_NAN_ORIGINAL && q->row->amax_drops_nan ? FP8_KEEP_NO_NAN
+                                                                     : FP8_KEEP_ALL;
+}
+
+static int64_t first_nonfinite(const fp8_quant *q, const fp8_slab *slab, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t j =
+            fp8_ref_find_nonfinite(q->in, row_of(slab->x, i), slab->x->stride[1], q->cols);
+        if (j >= 0)
+            return (slab->row0 + i) * q->cols + j;
+    }
+    return -1;
+}
+
+/* The rows [begin, end) of a slab, all of one row of units. */
+static int64_t band_amax(const fp8_quant *q, const fp8_slab *slab, int64_t begin, int64_t end,
+                         bool shared, float *amax)
+{
+    float *row = amax + (slab->row0 + begin) / q->unit_rows * q->grid_cols;
+    for (int64_t unit = 0; unit < q->grid_cols; unit += UNITS_AT_ONCE) {
+        const patch p = {slab, begin, end, unit, fp8_min_i64(UNITS_AT_ONCE, q->grid_cols - unit)};
+        float found[UNITS_AT_ONCE];
+        patch_amax(q, &p, FP8_KEEP_ALL, found);
+        if (!all_finite(found, p.units)) {
+            if (q->desc.nan == FP8_NAN_REFUSE)
+                return first_nonfinite(q, slab, begin, end);
+            patch_amax(q, &p, kept(q), found);
+        }
+        for (int64_t k = 0; k < p.units; k++)
+            raise_amax(&row[unit + k], found[k], shared);
+    }
+    return -1;
+}
+
+int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, float *amax)
+{
+    for (int64_t i = slab->begin; i < slab->end;) {
+        const int64_t into = (slab->row0 + i) % q->unit_rows; /* rows of the unit before this one */
+        const int64_t end = fp8_min_i64(slab->end, i + q->unit_rows - into);
+        const int64_t refused = band_amax(q, slab, i, end, shared, amax);
+        if (refused >= 0)
+            return refused;
+        i = end;
+    }
+    return -1;
+}
+
+void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
+                     const fp8_tensor *codes)
+{
+    for (int64_t i = slab->begin; i < slab->end; i++) {
+        const float *row = operand + (slab->row0 + i) / q->unit_rows * q->grid_cols;
+        uint8_t *out = (uint8_t *)codes->data + i * codes->stride[0];
+        fp8_ref_encode_row(q, row_of(slab->x, i), slab->x->stride[1], row, out, codes->stride[1]);
+    }
+}
+
+fp8_status fp8_refuse_element(const fp8_quant *q, const fp8_tensor *x, int64_t row0, int64_t index,
+                              fp8_error *err)
+{
+    const int64_t i = index / q->cols, j = index % q->cols;
+    const float value = fp8_dtype_facts_of(q->in)->load(row_of(x, i - row0), j * x->stride[1]);
+    return fp8_fail_at(err, FP8_E_NAN, index, "element [%lld,%lld] is %s", (long long)i,
+                       (long long)j,
+                       isnan(value) ? "NaN"
+                       : value > 0  ? "infinity"
+                                    : "-infinity");
+}
+
+void fp8_lower_index(int64_t *to, int64_t value)
+{
+    int64_t old = __atomic_load_n(to, __ATOMIC_RELAXED);
+    while (value < old &&
+           !__atomic_compare_exchange_n(to, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+/* One step over a slab, shared by the threads; piece p is rows [p, p + 1) * rows_each. */
+typedef struct step {
+    const fp8_quant *q;
+    fp8_slab slab;
+    int64_t rows_each;
+    float *amax;
+    const float *operand;
+    const fp8_tensor *codes;
+    int64_t refused; /* smallest index of an element that is refused, INT64_MAX if there is none */
+} step;
+
+static fp8_slab piece_of(const step *s, int64_t piece)
+{
+    fp8_slab slab = s->slab;
+    slab.begin = piece * s->rows_each;
+    slab.end = fp8_min_i64(slab.begin + s->rows_each, s->slab.end);
+    return slab;
+}
+
+static void amax_piece(void *arg, int64_t piece)
+{
+    step *s = arg;
+    const fp8_slab slab = piece_of(s, piece);
+    const int64_t refused = fp8_slab_amax(s->q, &slab, true, s->amax);
+    if (refused >= 0)
+        fp8_lower_index(&s->refused, refused);
+}
+
+static void encode_piece(void *arg, int64_t piece)
+{
+    const step *s = arg;
+    const fp8_slab slab = piece_of(s, piece);
+    fp8_slab_encode(s->q, &slab, s->operand, s->codes);
+}
+
+fp8_status fp8_quant_amax(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
+                          int64_t row0, float *amax, fp8_error *err)
+{
+    step s = {.q = q, .slab = {x, row0, 0, x->shape[0], ctx->isa}, .amax = amax};
+    s.rows_each = fp8_rows_per_piece(q);
+    s.refused = INT64_MAX;
+    if (q->cols > 0)
+        fp8_run_parallel(ctx, fp8_ceil_div(x->shape[0], s.rows_each), amax_piece, &s);
+    return s.refused == INT64_MAX ? FP8_OK : fp8_refuse_element(q, x, row0, s.refused, err);
+}
+
+fp8_status fp8_quant_encode(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
+                            int64_t row0, const float *operand, fp8_tensor *codes, fp8_error *err)
+{
+    (void)err; /* no input can make it fail; the signature is that of the other steps */
+    step s = {.q = q, .slab = {x, row0, 0, x->shape[0], ctx->isa}, .operand = operand};
+    s.rows_each = fp8_rows_per_piece(q);
+    s.codes = codes;
+    if (q->cols > 0)
+        fp8_run_parallel(ctx, fp8_ceil_div(x->shape[0], s.rows_each), encode_piece, &s);
+    return FP8_OK;
+}

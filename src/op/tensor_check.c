@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tensor_check.c - rank, shape and extent of matrices, and whether their elements overlap. */
+#include "op/tensor_check.h"
+#include "base/size.h"
+
+#include <stdlib.h>
+
+/* Where the elements of a matrix lie: [first, last] in bytes from address 0, and the row step. */
+typedef struct extent {
+    intptr_t first, last;
+    int64_t row_bytes;  /* |stride of a row|, 0 if there is one row */
+    int64_t span_bytes; /* from the first to past the last byte of one row */
+} extent;
+
+static bool is_empty(const fp8_tensor *t)
+{
+    return t->shape[0] == 0 || t->shape[1] == 0;
+}
+
+/* out = (n - 1) * stride * bytes; false if it does not fit. */
+static bool reach(int64_t n, int64_t stride, int64_t bytes, int64_t *out)
+{
+    return !__builtin_mul_overflow(n - 1, stride, out) && !__builtin_mul_overflow(*out, bytes, out);
+}
+
+/* false if an offset overflows. t has elements. */
+static bool extent_of(const fp8_tensor *t, extent *e)
+{
+    const int64_t bytes = fp8_dtype_bits(t->dtype) / 8;
+    int64_t low = 0, high = bytes - 1, across = 0;
+    for (int d = 0; d < 2; d++) {
+        int64_t far;
+        if (!reach(t->shape[d], t->stride[d], bytes, &far) || far == INT64_MIN)
+            return false;
+        if (__builtin_add_overflow(far < 0 ? low : high, far, far < 0 ? &low : &high))
+            return false;
+        across = far < 0 ? -far : far;
+    }
+    e->row_bytes = t->shape[0] > 1 ? llabs(t->stride[0] * bytes) : 0;
+    e->span_bytes = across + bytes;
+    const intptr_t base = (intptr_t)t->data;
+    return !__builtin_add_overflow(base, low, &e->first) &&
+           !__builtin_add_overflow(base, high, &e->last);
+}
+
+fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
+                            fp8_error *err)
+{
+    extent e;
+    int64_t count;
+    FP8_FAIL_IF(!t, err, FP8_E_ARGUMENT, "%s is NULL", name);
+    FP8_FAIL_IF(!fp8_dtype_name(t->dtype) || fp8_dtype_bits(t->dtype) % 8, err, FP8_E_DTYPE,
+                "%s has dtype %d, which is none", name, (int)t->dtype);
+    FP8_FAIL_IF(t->ndim != 2, err, FP8_E_SHAPE, "%s has %d dimensions, must be a matrix", name,
+                t->ndim);
+    FP8_FAIL_IF(t->shape[0] < 0 || t->shape[1] < 0, err, FP8_E_SHAPE,
+                "%s is [%lld,%lld], sizes must be >= 0", name, (long long)t->shape[0],
+                (long long)t->shape[1]);
+    FP8_FAIL_IF((rows >= 0 && t->shape[0] != rows) || (cols >= 0 && t->shape[1] != cols), err,
+                FP8_E_SHAPE, "%s is [%lld,%lld], must be [%lld,%lld] (-1 = any)", name,
+                (long long)t->shape[0], (long long)t->shape[1], (long long)rows, (long long)cols);
+    if (is_empty(t))
+        return FP8_OK;
+    FP8_FAIL_IF(!t->data, err, FP8_E_ARGUMENT, "%s has elements but its data is NULL", name);
+    FP8_FAIL_IF(__builtin_mul_overflow(t->shape[0], t->shape[1], &count) || !extent_of(t, &e), err,
+                FP8_E_SHAPE, "%s [%lld,%lld] with strides (%lld,%lld) does not fit in memory", name,
+                (long long)t->shape[0], (long long)t->shape[1], (long long)t->stride[0],
+                (long long)t->stride[1]);
+    return FP8_OK;
+}
+
+fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *err)
+{
+    if (is_empty(t))
+        return FP8_OK;
+    const int64_t row = llabs(t->stride[0]), col = llabs(t->stride[1]);
+    const int64_t rows = t->shape[0], cols = t->shape[1];
+    /* The wider stride must step over the whole extent of the narrower one. */
+    const bool rows_outer = cols == 1 || (rows > 1 && row >= col);
+    const int64_t outer = rows_outer ? row : col, inner = rows_outer ? col : row;
+    const int64_t outer_n = rows_outer ? rows : cols, inner_n = rows_outer ? cols : rows;
+    const bool inner_ok = inner_n == 1 || inner > 0;
+    const bool outer_ok = outer_n == 1 || outer > (inner_n - 1) * inner;
+    FP8_FAIL_IF(!inner_ok || !outer_ok, err, FP8_E_STRIDE,
+                "%s [%lld,%lld] with strides (%lld,%lld) overlaps itself", name, (long long)rows,
+                (long long)cols, (long long)t->stride[0], (long long)t->stride[1]);
+    return FP8_OK;
+}
+
+/* Whether the rows of a and b, equally far apart, take different parts of that distance. */
+static bool interleave(const extent *a, const extent *b)
+{
+    const int64_t step = a->row_bytes ? a->row_bytes : b->row_bytes;
+    if (step == 0 || (a->row_bytes && b->row_bytes && a->row_bytes != b->row_bytes))
+        return false;
+    int64_t shift = (int64_t)(b->first - a->first) % step; /* b's row start after a's */
+    shift = shift < 0 ? shift + step : shift;
+    return shift >= a->span_bytes && shift + b->span_bytes <= step;
+}
+
+fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_tensor *b,
+                           const char *b_name, fp8_error *err)
+{
+    extent ea, eb;
+    if (is_empty(a) || is_empty(b) || !extent_of(a, &ea) || !extent_of(b, &eb))
+        return FP8_OK;
+    if (ea.last < eb.first || eb.last < ea.first || interleave(&ea, &eb))
+        return FP8_OK;
+    return fp8_fail(err, FP8_E_STRIDE, "%s and %s overlap in memory", a_name, b_name);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tensor_check.h - what a caller's matrices must be before a kernel may touch them. Words name the
+ * argument and the numbers. */
+#ifndef FP8_OP_TENSOR_CHECK_H
+#define FP8_OP_TENSOR_CHECK_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+/* t is a matrix [rows, cols] with data where it has elements, and its extent fits in memory.
+ * rows or cols < 0: any. Errors: ARGUMENT, SHAPE, STRIDE. */
+fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
+                            fp8_error *err);
+
+/* No two elements of an output share memory. Error: STRIDE. t passed fp8_check_matrix. */
+fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *err);
+
+/* The elements of a and b do not overlap; views that interleave row by row (codes and scales side
+ * by side in one buffer) are allowed. Error: STRIDE. Both passed fp8_check_matrix. */
+fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_tensor *b,
+                           const char *b_name, fp8_error *err);
+
+#endif
