@@ -43,15 +43,15 @@ int64_t fp8_ref_find_nonfinite(fp8_dtype in, const void *x, int64_t stride, int6
     return -1;
 }
 
-/* What a NaN quotient of x stands for. A finite x has one only as 0 * infinity; there the rules
- * that keep NaN mean nothing by it, and zero is right. */
-static float settle_nan(const fp8_quant *q, float x, float max)
+/* What a NaN quotient of x stands for. 0 * infinity, of a scale too small to have a reciprocal, is
+ * nothing that the rules that keep NaN mean: there zero is right. */
+static float settle_nan(const fp8_quant *q, float x, float operand, float max)
 {
     const bool keeps = q->row->nan_code == FP8_NAN_STAYS;
     if (isnan(x) && (keeps || q->desc.nan != FP8_NAN_ORIGINAL))
         return x;
     if (keeps)
-        return isfinite(x) ? copysignf(0.0f, x) : fp8_f32_of_bits(0x7FC00000);
+        return isfinite(x) && !isnan(operand) ? copysignf(0.0f, x) : fp8_f32_of_bits(0x7FC00000);
     return q->row->nan_code == FP8_NAN_TO_MAX ? max : -max;
 }
 
@@ -74,9 +74,10 @@ void fp8_ref_encode_row(const fp8_quant *q, const void *x, int64_t stride, const
     const float max = fp8_rule_code_max(q->row, q->code);
     for (int64_t j = 0; j < q->cols; j++) {
         const float value = in->load(x, j * stride);
-        float y = quotient(q, in, value, operand[j / q->unit_cols]);
+        const float unit_operand = operand[j / q->unit_cols];
+        float y = quotient(q, in, value, unit_operand);
         if (isnan(y))
-            y = settle_nan(q, value, max);
+            y = settle_nan(q, value, unit_operand, max);
         y = y > max ? max : y < -max ? -max : y;
         code->store(codes, j * code_stride, y, true);
     }
