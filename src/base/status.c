@@ -116,8 +116,11 @@ fp8_status fp8_error_prefix(fp8_error *err, const char *format, ...)
     vsnprintf(prefix, sizeof prefix, format, args);
     va_end(args);
     int n = snprintf(err->msg, sizeof err->msg, "%s: ", prefix);
-    if (n > 0 && (size_t)n < sizeof err->msg)
-        snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s", old);
+    if (n > 0 && (size_t)n < sizeof err->msg) {
+        size_t kept = strnlen(old, sizeof err->msg - (size_t)n - 1);
+        memcpy(err->msg + n, old, kept);
+        err->msg[(size_t)n + kept] = 0;
+    }
     replace_control_characters(err->msg);
     return err->code;
 }
