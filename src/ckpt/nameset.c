@@ -5,7 +5,6 @@
 #include "ckpt/nameset.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 void fp8_nameset_init(fp8_nameset *set, const fp8_context *ctx, fp8_name_syntax syntax)
 {
@@ -19,9 +18,9 @@ void fp8_nameset_free(fp8_nameset *set)
     for (int64_t i = 0; i < set->pattern_count; i++)
         fp8_matcher_free(set->patterns[i]);
     if (set->ctx) {
-        fp8_release(set->ctx, set->names);
-        fp8_release(set->ctx, set->patterns);
-        fp8_release(set->ctx, set->buckets);
+        fp8_release(set->ctx, (void *)set->names);
+        fp8_release(set->ctx, (void *)set->patterns);
+        fp8_name_table_free(set->ctx, &set->table);
     }
     fp8_nameset_init(set, set->ctx, set->syntax);
 }
@@ -39,22 +38,15 @@ static fp8_status no_memory(fp8_error *err)
     return fp8_fail(err, FP8_E_NO_MEMORY, "out of memory for a list of names");
 }
 
-/* The bucket where name[0..bytes) is or would be; the table is never full. */
-static uint64_t bucket_of(const fp8_nameset *set, const char *name, uint64_t bytes)
+static fp8_span name_at(const void *names, int64_t i)
 {
-    uint64_t at = XXH3_64bits(name, bytes) & (set->bucket_count - 1);
-    while (set->buckets[at]) {
-        const char *other = set->names[set->buckets[at] - 1];
-        if (strlen(other) == bytes && memcmp(other, name, bytes) == 0)
-            break;
-        at = (at + 1) & (set->bucket_count - 1);
-    }
-    return at;
+    const char *name = ((char *const *)names)[i];
+    return (fp8_span){name, strlen(name)};
 }
 
 static bool holds(const fp8_nameset *set, const char *name, uint64_t bytes)
 {
-    return set->bucket_count > 0 && set->buckets[bucket_of(set, name, bytes)] != 0;
+    return set->room > 0 && fp8_name_table_find(&set->table, name, bytes) >= 0;
 }
 
 /* A pattern of the set's syntax, as pattern.h spells it; false: the entry is a plain name. */
@@ -72,36 +64,36 @@ static bool is_pattern(fp8_name_syntax syntax, const char *text)
     }
 }
 
-/* Room for one more name, and for it in a table that is at most half full. */
+/* Room for one more name and one more pattern. */
 static fp8_status grow(fp8_nameset *set, fp8_error *err)
 {
     if (set->count < set->room)
         return FP8_OK;
     int64_t room = set->room ? 2 * set->room : 16;
+    fp8_name_table table = {NULL, 0, NULL, NULL};
     char **names = fp8_alloc_zeroed(set->ctx, (uint64_t)room, sizeof *names);
     fp8_matcher **patterns = fp8_alloc_zeroed(set->ctx, (uint64_t)room, sizeof(fp8_matcher *));
-    uint32_t *buckets = fp8_alloc_zeroed(set->ctx, 2 * (uint64_t)room, sizeof *buckets);
-    if (!names || !buckets || !patterns) {
-        fp8_release(set->ctx, names);
+    if (!names || !patterns ||
+        fp8_name_table_create(set->ctx, room, name_at, (const void *)names, &table, err) !=
+            FP8_OK) {
+        fp8_release(set->ctx, (void *)names);
         fp8_release(set->ctx, (void *)patterns);
-        fp8_release(set->ctx, buckets);
         return no_memory(err);
     }
-    for (int64_t i = 0; i < set->count; i++)
+    for (int64_t i = 0; i < set->count; i++) {
         names[i] = set->names[i];
+        if (!is_pattern(set->syntax, names[i]))
+            fp8_name_table_add(&table, i);
+    }
     for (int64_t i = 0; i < set->pattern_count; i++)
         patterns[i] = set->patterns[i];
-    fp8_release(set->ctx, set->names);
-    fp8_release(set->ctx, set->patterns);
-    fp8_release(set->ctx, set->buckets);
+    fp8_release(set->ctx, (void *)set->names);
+    fp8_release(set->ctx, (void *)set->patterns);
+    fp8_name_table_free(set->ctx, &set->table);
     set->names = names;
     set->patterns = patterns;
-    set->buckets = buckets;
+    set->table = table;
     set->room = room;
-    set->bucket_count = 2 * (uint64_t)room;
-    for (int64_t i = 0; i < set->count; i++)
-        if (!is_pattern(set->syntax, names[i]))
-            buckets[bucket_of(set, names[i], strlen(names[i]))] = (uint32_t)(i + 1);
     return FP8_OK;
 }
 
@@ -141,9 +133,7 @@ fp8_status fp8_nameset_add(fp8_nameset *set, const char *text, uint64_t bytes, f
         return add_pattern(set, name, err);
     if (set->syntax == FP8_NAMES_CT && strcmp(name, "Linear") == 0)
         set->all = true;
-    uint64_t at = bucket_of(set, name, bytes);
-    if (!set->buckets[at])
-        set->buckets[at] = (uint32_t)set->count;
+    fp8_name_table_add(&set->table, set->count - 1);
     return FP8_OK;
 }
 
@@ -177,11 +167,17 @@ static bool plain_has(const fp8_nameset *set, const char *module, uint64_t bytes
     }
 }
 
-fp8_status fp8_nameset_has(fp8_nameset *set, const char *module, uint64_t bytes, bool *found,
-                           fp8_error *err)
+fp8_status fp8_nameset_match(fp8_nameset *set, const char *module, uint64_t bytes,
+                             fp8_name_match *match, fp8_error *err)
 {
-    *found = set->all || plain_has(set, module, bytes);
-    for (int64_t i = 0; !*found && i < set->pattern_count; i++)
-        FP8_TRY(fp8_matcher_test(set->patterns[i], module, bytes, found, err));
+    bool found = false;
+    *match = FP8_NAME_EXACT;
+    if (plain_has(set, module, bytes))
+        return FP8_OK;
+    *match = FP8_NAME_BY_PATTERN;
+    for (int64_t i = 0; !found && i < set->pattern_count; i++)
+        FP8_TRY(fp8_matcher_test(set->patterns[i], module, bytes, &found, err));
+    if (!found)
+        *match = set->all ? FP8_NAME_BY_CLASS : FP8_NAME_NONE;
     return FP8_OK;
 }

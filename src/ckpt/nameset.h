@@ -6,6 +6,7 @@
 #ifndef FP8_CKPT_NAMESET_H
 #define FP8_CKPT_NAMESET_H
 
+#include "ckpt/name_table.h"
 #include "ckpt/pattern.h"
 
 /* What an entry of the list means. */
@@ -22,8 +23,7 @@ typedef struct fp8_nameset {
     fp8_name_syntax syntax;
     char **names; /* [count], in the list's order and spelling */
     int64_t count, room;
-    uint32_t *buckets; /* hash of a plain entry -> its index + 1 */
-    uint64_t bucket_count;
+    fp8_name_table table;   /* of names, plain ones only */
     fp8_matcher **patterns; /* [pattern_count] entries that are no plain names */
     int64_t pattern_count;
     bool all; /* CT: holds "Linear" */
@@ -32,10 +32,18 @@ typedef struct fp8_nameset {
 void fp8_nameset_init(fp8_nameset *set, const fp8_context *ctx, fp8_name_syntax syntax);
 /* Errors: ARGUMENT (a broken expression), NO_MEMORY. */
 fp8_status fp8_nameset_add(fp8_nameset *set, const char *text, uint64_t bytes, fp8_error *err);
-/* *found: the module (a tensor's name without its last part "weight") is in the set. One thread at
- * a time. */
-fp8_status fp8_nameset_has(fp8_nameset *set, const char *module, uint64_t bytes, bool *found,
-                           fp8_error *err);
+/* How a module is in a set; of several sets the one with the largest answer holds it. */
+typedef enum fp8_name_match {
+    FP8_NAME_NONE = 0,
+    FP8_NAME_BY_CLASS,
+    FP8_NAME_BY_PATTERN,
+    FP8_NAME_EXACT,
+} fp8_name_match;
+
+/* *match of a module (a tensor's name without its last part "weight"). One thread at a time.
+ * Errors: ARGUMENT (an expression that exceeds its limits), NO_MEMORY. */
+fp8_status fp8_nameset_match(fp8_nameset *set, const char *module, uint64_t bytes,
+                             fp8_name_match *match, fp8_error *err);
 void fp8_nameset_free(fp8_nameset *set);
 
 /* Length of the module's name in a tensor's name: without a last part ".weight". */

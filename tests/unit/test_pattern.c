@@ -111,14 +111,14 @@ static bool listed(fp8_name_syntax syntax, const char *entry, const char *module
     fp8_context *ctx = context(NULL);
     fp8_nameset set;
     fp8_error err;
-    bool found;
+    fp8_name_match found;
     fp8_nameset_init(&set, ctx, syntax);
     assert_int_equal(fp8_nameset_add(&set, "unrelated", 9, &err), FP8_OK);
     assert_int_equal(fp8_nameset_add(&set, entry, strlen(entry), &err), FP8_OK);
-    assert_int_equal(fp8_nameset_has(&set, module, strlen(module), &found, &err), FP8_OK);
+    assert_int_equal(fp8_nameset_match(&set, module, strlen(module), &found, &err), FP8_OK);
     fp8_nameset_free(&set);
     fp8_context_free(ctx);
-    return found;
+    return found != FP8_NAME_NONE;
 }
 
 static void each_syntax_has_its_rule(void **state)
@@ -160,7 +160,7 @@ static void long_lists_stay_exact(void **state)
     enum { N = 60000 };
     fp8_context *ctx = context(NULL);
     fp8_nameset set;
-    bool found;
+    fp8_name_match found;
     char name[64];
     fp8_nameset_init(&set, ctx, FP8_NAMES_EXACT);
     for (int i = 0; i < N; i += 2) {
@@ -169,8 +169,8 @@ static void long_lists_stay_exact(void **state)
     }
     for (int i = 0; i < N; i++) {
         int n = snprintf(name, sizeof name, "model.layers.%d.mlp", i);
-        assert_int_equal(fp8_nameset_has(&set, name, (uint64_t)n, &found, NULL), FP8_OK);
-        assert_int_equal(found, i % 2 == 0);
+        assert_int_equal(fp8_nameset_match(&set, name, (uint64_t)n, &found, NULL), FP8_OK);
+        assert_int_equal(found, i % 2 == 0 ? FP8_NAME_EXACT : FP8_NAME_NONE);
     }
     assert_int_equal(set.count, N / 2);
     assert_int_equal(fp8_nameset_add(&set, "a\0b", 3, NULL), FP8_E_ARGUMENT);
@@ -211,7 +211,7 @@ static fp8_status build_set(const fp8_context *ctx)
 {
     fp8_nameset set;
     fp8_error err;
-    bool found;
+    fp8_name_match match;
     static const char *const entries[] = {"lm_head", "a.*", "k_proj", "b", "c", "d", "e",
                                           "f",       "g",   "h",      "i", "j", "k", "l",
                                           "m",       "n",   "o",      "p", "q", "r"};
@@ -220,13 +220,14 @@ static fp8_status build_set(const fp8_context *ctx)
     for (size_t i = 0; i < sizeof entries / sizeof *entries && status == FP8_OK; i++)
         status = fp8_nameset_add(&set, entries[i], strlen(entries[i]), &err);
     if (status == FP8_OK)
-        status = fp8_nameset_has(&set, "model.x", 7, &found, &err);
+        status = fp8_nameset_match(&set, "model.x", 7, &match, &err);
     fp8_nameset_free(&set);
     fp8_matcher *m = NULL;
+    bool matched;
     if (status == FP8_OK)
         status = fp8_matcher_create(ctx, "*.q", &m, &err);
     if (status == FP8_OK)
-        status = fp8_matcher_test(m, "model.q.weight", 14, &found, &err);
+        status = fp8_matcher_test(m, "model.q.weight", 14, &matched, &err);
     fp8_matcher_free(m);
     return status;
 }
