@@ -392,6 +392,10 @@ bool fp8_json_equals(fp8_span span, const char *text)
 {
     const char *at = span.text, *end = span.text + span.bytes;
     uint64_t left = strlen(text);
+    if (span.bytes < left) /* escapes only ever shrink */
+        return false;
+    if (!memchr(span.text, '\\', span.bytes))
+        return span.bytes == left && !memcmp(span.text, text, left);
     while (at < end) {
         char piece[4];
         uint64_t bytes = decode(&at, piece);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * name_table.h - finds names in an array that its owner keeps: name -> index, by hashing, 8 bytes a
- * name. The owner tells what name i is. */
+ * name_table.h - finds names in an array that its owner keeps: name -> index, by hashing, 16 to 32
+ * bytes a name. The owner tells what name i is. */
 #ifndef FP8_CKPT_NAME_TABLE_H
 #define FP8_CKPT_NAME_TABLE_H
 
@@ -12,7 +12,8 @@
 typedef fp8_span (*fp8_name_fn)(const void *owner, int64_t i);
 
 typedef struct fp8_name_table {
-    uint32_t *slots; /* index + 1, 0 = empty; open addressing, at most half full */
+    uint64_t *slots; /* high half: of the hash, so that few names are compared in vain; low half:
+                        index + 1, 0 = empty. Open addressing, at most half full. */
     uint64_t mask;   /* slots - 1, a power of two less one */
     fp8_name_fn name;
     const void *owner;

@@ -315,15 +315,11 @@ static bool is_null(fp8_span text)
 /* ---- order, names and ranges -----------------------------------------------------------------
  */
 
-static bool comes_after(const fp8_st_header *h, const fp8_st_entry *a, const fp8_st_entry *b)
+static bool comes_after(const fp8_st_entry *a, const fp8_st_entry *b)
 {
     if (a->begin != b->begin)
         return a->begin > b->begin;
-    if (a->end != b->end)
-        return a->end > b->end;
-    uint32_t common = a->name_bytes < b->name_bytes ? a->name_bytes : b->name_bytes;
-    int order = memcmp(h->names + a->name, h->names + b->name, common);
-    return order ? order > 0 : a->name_bytes > b->name_bytes;
+    return a->end != b->end ? a->end > b->end : a->name > b->name;
 }
 
 static void swap(fp8_st_entry *a, fp8_st_entry *b)
@@ -340,21 +336,21 @@ static void sift_down(fp8_st_header *h, int64_t i, int64_t n)
         int64_t child = 2 * i + 1;
         if (child >= n)
             return;
-        if (child + 1 < n && comes_after(h, &h->entries[child + 1], &h->entries[child]))
+        if (child + 1 < n && comes_after(&h->entries[child + 1], &h->entries[child]))
             child++;
-        if (!comes_after(h, &h->entries[child], &h->entries[i]))
+        if (!comes_after(&h->entries[child], &h->entries[i]))
             return;
         swap(&h->entries[child], &h->entries[i]);
         i = child;
     }
 }
 
-/* Sorts by begin, end, name. A heap sort, because qsort may take memory behind the allocator's
- * back; most files are in order already. */
+/* Sorts by begin, end, place in the header. A heap sort, because qsort may take memory behind the
+ * allocator's back; most files are in order already. */
 static void sort_entries(fp8_st_header *h)
 {
     int64_t sorted = 1;
-    while (sorted < h->count && comes_after(h, &h->entries[sorted], &h->entries[sorted - 1]))
+    while (sorted < h->count && comes_after(&h->entries[sorted], &h->entries[sorted - 1]))
         sorted++;
     if (sorted >= h->count)
         return;

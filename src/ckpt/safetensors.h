@@ -27,7 +27,7 @@ typedef struct fp8_st_entry {
 
 /* A checked header. Owns its memory. */
 typedef struct fp8_st_header {
-    fp8_st_entry *entries; /* [count], ordered by begin, then end, then name */
+    fp8_st_entry *entries; /* [count], ordered by begin, then end, then place in the header */
     int64_t count;
     char *names; /* all names, each NUL-terminated */
     int64_t *shapes;
