@@ -54,6 +54,13 @@ VEC_FN vec_f32 vec_max(vec_f32 a, vec_f32 b)
     return _mm256_max_ps(a, b);
 }
 
+/* The larger of two that are not negative, compared as bits: NaN above infinity above all numbers.
+ */
+VEC_FN vec_f32 vec_max_bits(vec_f32 a, vec_f32 b)
+{
+    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+
 /* The largest lane; no NaN among them. */
 VEC_FN float vec_reduce_max(vec_f32 x)
 {
@@ -85,16 +92,41 @@ VEC_FN vec_f32 vec_load_bf16(const void *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
 
-VEC_FN void vec_store_bf16(void *p, vec_f32 x)
+/* What a caller knows about lanes that become bf16. */
+typedef enum vec_known {
+    VEC_NOTHING,
+    VEC_PLAIN_NAN, /* NaN, if any, is that of vec_plain_nan, which rounding leaves alone */
+    VEC_EXACT,     /* each lane is a bf16 number or a quiet NaN of bf16 */
+} vec_known;
+
+/* bf16 of each lane in the upper half of it, the lower half being anything. */
+VEC_FN __m256i vec_bf16_bits(vec_f32 x, vec_known known)
 {
     const __m256i bits = _mm256_castps_si256(x);
+    if (known == VEC_EXACT)
+        return bits;
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i near = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
-    const __m256i nan = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    const __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(near, nan, is_nan), 16);
-    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(top),
-                                                    _mm256_extracti128_si256(top, 1)));
+    if (known == VEC_PLAIN_NAN)
+        return near;
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256 is_nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+    return _mm256_blendv_epi8(near, quiet, _mm256_castps_si256(is_nan));
+}
+
+/* 2 * VEC_LANES elements. */
+VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
+{
+    const __m256i both = _mm256_packus_epi32(_mm256_srli_epi32(vec_bf16_bits(a, known), 16),
+                                             _mm256_srli_epi32(vec_bf16_bits(b, known), 16));
+    _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xD8));
+}
+
+/* Rounded to bf16, as fp32. */
+VEC_FN vec_f32 vec_round_bf16(vec_f32 x)
+{
+    const __m256i upper = _mm256_set1_epi32((int)0xFFFF0000);
+    return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_bits(x, VEC_NOTHING), upper));
 }
 
 VEC_FN vec_f32 vec_load_f16(const void *p)
@@ -107,21 +139,36 @@ VEC_FN void vec_store_f16(void *p, vec_f32 x)
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* VEC_LANES codes of a format with infinities or of e4m3fn. e5m2 is the upper half of fp16; e4m3fn
- * moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
-VEC_FN vec_f32 vec_decode_fn(const void *p, fp8_format f)
+/* Rounded to fp16, as fp32. */
+VEC_FN vec_f32 vec_round_f16(vec_f32 x)
 {
-    const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p));
-    if (f.exponent_bits == 5)
-        return _mm256_cvtph_ps(_mm_slli_epi16(wide, 8));
-    __m128i half = _mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16((short)0xBFFF));
-    const __m128i carry = _mm_add_epi16(half, _mm_set1_epi16(0x80));
-    half = _mm_or_si128(half, _mm_and_si128(carry, _mm_set1_epi16(0x4000)));
-    return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256));
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* The same of a fnuz format: shift into fp32's fields; subnormals are a small integer times a power
- * of two. */
+/* fp32 of VEC_GROUP codes of a format with infinities or of e4m3fn. e5m2 is the upper half of fp16;
+ * e4m3fn moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
+VEC_FN void vec_decode_fn(vec_f32 x[4], const void *p, fp8_format f)
+{
+    for (int k = 0; k < 2; k++) {
+        const __m128i codes = _mm_loadu_si128((const __m128i *)p + k);
+        const __m256i wide = _mm256_cvtepi8_epi16(codes);
+        __m256i half = _mm256_slli_epi16(wide, 8);
+        if (f.exponent_bits == 4) {
+            half = _mm256_slli_epi16(wide, 7);
+            half = _mm256_and_si256(half, _mm256_set1_epi16((short)0xBFFF));
+            const __m256i carry = _mm256_add_epi16(half, _mm256_set1_epi16(0x80));
+            half = _mm256_or_si256(half, _mm256_and_si256(carry, _mm256_set1_epi16(0x4000)));
+        }
+        const vec_f32 low = _mm256_cvtph_ps(_mm256_castsi256_si128(half));
+        const vec_f32 high = _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1));
+        const vec_f32 unit = _mm256_set1_ps(256);
+        x[2 * k] = f.exponent_bits == 4 ? _mm256_mul_ps(low, unit) : low;
+        x[2 * k + 1] = f.exponent_bits == 4 ? _mm256_mul_ps(high, unit) : high;
+    }
+}
+
+/* fp32 of VEC_LANES codes of a fnuz format: shift into fp32's fields; subnormals are a small
+ * integer times a power of two. */
 VEC_FN vec_f32 vec_decode_fnuz(const void *p, fp8_format f)
 {
     const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));

@@ -22,24 +22,27 @@ VEC_FN fp8_format vec_format(fp8_dtype dtype)
                                    : fp8_format_e5m2fnuz();
 }
 
-/* VEC_LANES elements at p as fp32. */
+/* VEC_LANES elements of F32, F16 or BF16 at p as fp32. */
 VEC_FN vec_f32 vec_load(const void *p, fp8_dtype dtype)
 {
-    if (dtype == FP8_F32)
-        return vec_load_f32(p);
-    if (dtype == FP8_F16)
-        return vec_load_f16(p);
-    if (dtype == FP8_BF16)
-        return vec_load_bf16(p);
-    const fp8_format f = vec_format(dtype);
-    return f.fnuz ? vec_decode_fnuz(p, f) : vec_decode_fn(p, f);
+    return dtype == FP8_F32   ? vec_load_f32(p)
+           : dtype == FP8_F16 ? vec_load_f16(p)
+                              : vec_load_bf16(p);
 }
 
-/* VEC_GROUP elements at p as fp32. */
+/* VEC_GROUP elements of any dtype at p as fp32. */
 VEC_FN void vec_load_group(vec_f32 x[4], const void *p, fp8_dtype dtype)
 {
-    for (int k = 0; k < 4; k++)
-        x[k] = vec_load((const char *)p + k * VEC_LANES * vec_element_bytes(dtype), dtype);
+    const int64_t bytes = vec_element_bytes(dtype);
+    const fp8_format f = vec_format(dtype);
+    if (bytes == 1 && !f.fnuz) {
+        vec_decode_fn(x, p, f);
+        return;
+    }
+    for (int k = 0; k < 4; k++) {
+        const char *q = (const char *)p + k * VEC_LANES * bytes;
+        x[k] = bytes == 1 ? vec_decode_fnuz(q, f) : vec_load(q, dtype);
+    }
 }
 
 /* x limited to [-max, max]; NaN stays. */
@@ -48,27 +51,42 @@ VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
     return vec_max(vec_set1(-max), vec_min(vec_set1(max), x));
 }
 
-VEC_FN void vec_store(void *p, vec_f32 x, fp8_dtype dtype)
+VEC_FN void vec_store_group_f32(void *p, const vec_f32 x[4])
 {
-    if (dtype == FP8_F32)
-        vec_store_f32(p, x);
-    else if (dtype == FP8_F16)
-        vec_store_f16(p, x);
-    else
-        vec_store_bf16(p, x);
+    for (int k = 0; k < 4; k++)
+        vec_store_f32((char *)p + k * VEC_LANES * 4, x[k]);
+}
+
+VEC_FN void vec_store_group_f16(void *p, const vec_f32 x[4])
+{
+    for (int k = 0; k < 4; k++)
+        vec_store_f16((char *)p + k * VEC_LANES * 2, x[k]);
+}
+
+VEC_FN void vec_store_group_bf16(void *p, const vec_f32 x[4], vec_known known)
+{
+    vec_store_bf16_pair(p, x[0], x[1], known);
+    vec_store_bf16_pair((char *)p + VEC_LANES * 4, x[2], x[3], known);
 }
 
 /* VEC_GROUP elements at p = x rounded to nearest even; overflow as fp8_cast's `saturate`. */
-VEC_FN void vec_store_group(void *p, const vec_f32 x[4], fp8_dtype dtype, bool saturate)
+VEC_FN void vec_store_group(void *p, const vec_f32 x[4], fp8_dtype dtype, bool saturate,
+                            vec_known known)
 {
     if (vec_element_bytes(dtype) == 1) {
         vec_store_codes(p, vec_encode(x, vec_format(dtype), saturate));
         return;
     }
     const float max = dtype == FP8_F32 ? 0x1.fffffep127f : dtype == FP8_F16 ? 65504 : 0x1.fep127f;
+    vec_f32 y[4];
     for (int k = 0; k < 4; k++)
-        vec_store((char *)p + k * VEC_LANES * vec_element_bytes(dtype),
-                  saturate ? vec_clamp(x[k], max) : x[k], dtype);
+        y[k] = saturate ? vec_clamp(x[k], max) : x[k];
+    if (dtype == FP8_F32)
+        vec_store_group_f32(p, y);
+    else if (dtype == FP8_F16)
+        vec_store_group_f16(p, y);
+    else
+        vec_store_group_bf16(p, y, known);
 }
 
 /* The last n < VEC_GROUP elements of an array, padded with zeros, and where results for them go

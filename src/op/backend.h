@@ -15,7 +15,7 @@
 
 /* What a kernel does. Each has a function type fp8_kernel_<name> below. */
 typedef enum fp8_op {
-    FP8_OP_CAST,       /* elements of any dtype -> fp32, fp32 -> elements of any dtype */
+    FP8_OP_CAST,       /* elements of one dtype to another; all exist to and from fp32 */
     FP8_OP_DEQUANTIZE, /* codes * scales of a part of one row */
 } fp8_op;
 
@@ -58,7 +58,8 @@ extern const fp8_backend fp8_backend_cpu;
 /* Kernel i of all backends, most specialised first; NULL past the last. Any thread. */
 const fp8_kernel *fp8_kernel_at(size_t i);
 
-/* The kernel of the highest level that is at most `isa`; never NULL for what the reference has. */
+/* The kernel of the highest level that is at most `isa`; NULL if there is none, which
+ * cannot be for what the reference has. */
 const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dtype to);
 
 /* For kernels.inc: OP and op name the operation twice (FP8_OP_OP, fp8_kernel_op). */

@@ -45,12 +45,14 @@ static void cast_task(void *arg, int64_t task)
                    fp8_min_i64(STEP_ELEMENTS, end - i));
 }
 
+/* One step if there is a kernel for the pair, else two by way of fp32. */
 static void pick_kernels(cast_job *job, fp8_isa isa, fp8_dtype from, fp8_dtype to)
 {
     if (from == to && !job->saturate)
         return;
-    if (from == FP8_F32 || to == FP8_F32) {
-        job->first = fp8_kernel_pick(isa, FP8_OP_CAST, from, to)->fn.cast;
+    const fp8_kernel *direct = fp8_kernel_pick(isa, FP8_OP_CAST, from, to);
+    if (direct) {
+        job->first = direct->fn.cast;
         return;
     }
     job->first = fp8_kernel_pick(isa, FP8_OP_CAST, from, FP8_F32)->fn.cast;

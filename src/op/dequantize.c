@@ -24,7 +24,7 @@ typedef struct dequantize_job {
     int64_t row0, unit_rows, unit_cols;
     int64_t task_rows, task_cols; /* extent of a task */
     int64_t tasks_across;
-    fp8_load_fn load_scale;
+    fp8_kernel_cast *cast_scales; /* to fp32, of scales side by side */
     fp8_kernel_dequantize *kernel;
 } dequantize_job;
 
@@ -40,20 +40,23 @@ static void load_scales(const dequantize_job *job, int64_t grid_row, int64_t uni
 {
     const fp8_tensor *t = job->scales;
     const void *first = element_at(t, grid_row, unit0);
+    if (t->stride[1] == 1) {
+        job->cast_scales(scale, first, n, false);
+        return;
+    }
+    const fp8_load_fn load = fp8_dtype_facts_of(t->dtype)->load;
     for (int64_t k = 0; k < n; k++)
-        scale[k] = job->load_scale(first, k * t->stride[1]);
+        scale[k] = load(first, k * t->stride[1]);
 }
 
 /* wide[0..n) = the scale of each column [col0, col0 + n); scale[0] belongs to col0's unit. */
 static void widen_scales(const float *scale, int64_t unit, int64_t col0, int64_t n, float *wide)
 {
     int64_t left = unit - col0 % unit;
-    for (int64_t j = 0; j < n; j++, left--) {
-        if (left == 0) {
-            scale++;
-            left = unit;
-        }
-        wide[j] = *scale;
+    for (int64_t j = 0; j < n; scale++, left = unit) {
+        const float one = *scale;
+        for (const int64_t end = fp8_min_i64(j + left, n); j < end; j++)
+            wide[j] = one;
     }
 }
 
@@ -124,7 +127,7 @@ static void run_job(const fp8_context *ctx, dequantize_job *job)
     job->kernel = fp8_kernel_pick(contiguous ? ctx->isa : FP8_ISA_SCALAR, FP8_OP_DEQUANTIZE,
                                   job->codes->dtype, job->y->dtype)
                       ->fn.dequantize;
-    job->load_scale = fp8_dtype_facts_of(job->scales->dtype)->load;
+    job->cast_scales = fp8_kernel_pick(ctx->isa, FP8_OP_CAST, job->scales->dtype, FP8_F32)->fn.cast;
     job->task_cols = fp8_min_i64(cols, TASK_ELEMENTS);
     job->task_rows = fp8_ceil_div(TASK_ELEMENTS, job->task_cols);
     job->tasks_across = fp8_ceil_div(cols, job->task_cols);

@@ -12,7 +12,8 @@ VEC_FN void cast_group(void *dst, fp8_dtype to, const void *src, fp8_dtype from,
 {
     vec_f32 x[4];
     vec_load_group(x, src, from);
-    vec_store_group(dst, x, to, saturate);
+    const bool exact = vec_element_bytes(from) == 1; /* in bf16 */
+    vec_store_group(dst, x, to, saturate, exact ? VEC_EXACT : VEC_NOTHING);
 }
 
 VEC_FN void cast(void *dst, fp8_dtype to, const void *src, fp8_dtype from, int64_t n, bool saturate)
@@ -50,3 +51,13 @@ DEFINE_CAST(e4m3fn, FP8_E4M3FN)
 DEFINE_CAST(e4m3fnuz, FP8_E4M3FNUZ)
 DEFINE_CAST(e5m2, FP8_E5M2)
 DEFINE_CAST(e5m2fnuz, FP8_E5M2FNUZ)
+
+/* Pairs often used, in one step. */
+DEFINE_CAST_ONE_WAY(bf16_e4m3fn, FP8_E4M3FN, FP8_BF16)
+DEFINE_CAST_ONE_WAY(bf16_e5m2, FP8_E5M2, FP8_BF16)
+DEFINE_CAST_ONE_WAY(f16_e4m3fn, FP8_E4M3FN, FP8_F16)
+DEFINE_CAST_ONE_WAY(f16_e5m2, FP8_E5M2, FP8_F16)
+DEFINE_CAST_ONE_WAY(e4m3fn_bf16, FP8_BF16, FP8_E4M3FN)
+DEFINE_CAST_ONE_WAY(e5m2_bf16, FP8_BF16, FP8_E5M2)
+DEFINE_CAST_ONE_WAY(e4m3fn_f16, FP8_F16, FP8_E4M3FN)
+DEFINE_CAST_ONE_WAY(e5m2_f16, FP8_F16, FP8_E5M2)

@@ -17,7 +17,7 @@ VEC_FN void dequantize_group(void *y, fp8_dtype to, const void *codes, fp8_dtype
     vec_load_group(x, codes, from);
     for (int k = 0; k < 4; k++)
         x[k] = vec_plain_nan(vec_mul(x[k], scale[k]));
-    vec_store_group(y, x, to, false);
+    vec_store_group(y, x, to, false, VEC_PLAIN_NAN);
 }
 
 VEC_FN void load_scales(vec_f32 scale[4], const float *scales, bool one)
