@@ -207,19 +207,45 @@ static bool in_experts(const char *name, uint64_t bytes)
     return memmem(name, bytes, part, sizeof part - 1) != NULL;
 }
 
-fp8_fused fp8_fused_part(const char *name, uint64_t bytes)
+/* The row of the table whose part is the last part of the name, -1 if there is none; *index = which
+ * of its parts. */
+static int find_fusion(const char *name, uint64_t bytes, int32_t *index)
 {
     uint64_t n;
     const char *leaf = leaf_of(name, bytes, &n);
-    for (size_t f = 0; f < sizeof fusions / sizeof *fusions && !in_experts(name, bytes); f++) {
-        fp8_fused out = {fusions[f].fused, -1, 0};
-        for (; out.count < 4 && fusions[f].parts[out.count]; out.count++) {
-            const char *part = fusions[f].parts[out.count];
-            if (strlen(part) == n && memcmp(part, leaf, n) == 0)
-                out.index = out.count;
-        }
-        if (out.index >= 0)
-            return out;
-    }
-    return (fp8_fused){NULL, 0, 1};
+    if (in_experts(name, bytes))
+        return -1;
+    for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++)
+        for (int32_t k = 0; k < 4 && fusions[f].parts[k]; k++)
+            if (strlen(fusions[f].parts[k]) == n && memcmp(fusions[f].parts[k], leaf, n) == 0) {
+                *index = k;
+                return (int)f;
+            }
+    return -1;
+}
+
+fp8_fused fp8_fused_part(const char *name, uint64_t bytes)
+{
+    fp8_fused out = {NULL, 0, 1};
+    int f = find_fusion(name, bytes, &out.index);
+    if (f < 0)
+        return out;
+    out.name = fusions[f].fused;
+    for (out.count = 0; out.count < 4 && fusions[f].parts[out.count];)
+        out.count++;
+    return out;
+}
+
+uint64_t fp8_fused_sibling(const char *name, uint64_t bytes, int32_t index, char *dst)
+{
+    int32_t self = 0;
+    uint64_t n;
+    const char *leaf = leaf_of(name, bytes, &n);
+    const char *part = fusions[find_fusion(name, bytes, &self)].parts[index];
+    uint64_t head = (uint64_t)(leaf - name), part_bytes = strlen(part), tail = bytes - head - n;
+    memcpy(dst, name, head);
+    memcpy(dst + head, part, part_bytes);
+    memcpy(dst + head + part_bytes, leaf + n, tail);
+    dst[head + part_bytes + tail] = 0;
+    return head + part_bytes + tail;
 }

@@ -25,6 +25,9 @@ typedef struct fp8_fused {
     int32_t index, count;
 } fp8_fused;
 fp8_fused fp8_fused_part(const char *name, uint64_t name_bytes);
+/* The name of the weight that is part `index` of the same fused matrix; name must be a part. dst
+ * has room for name_bytes + 32 and gets a NUL. Returns the length. */
+uint64_t fp8_fused_sibling(const char *name, uint64_t name_bytes, int32_t index, char *dst);
 
 /* How it takes the weight `name` of that shape in this dialect on one rank; conv1d: the file has it
  * as [in, out]. *reason (static) is set unless LOADS. */
