@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verify_config.c - rules about what config.json says and what the tensors are: the method, the
+ * activations, the list of modules that are not quantized, the tied head. */
+#include "convert/names.h"
+#include "convert/verify.h"
+
+#include <string.h>
+
+/* Rule config-missing: FP8 weights with scales are announced. A single file may come without. */
+fp8_status fp8_verify_config_missing(fp8_verification *v, fp8_error *err)
+{
+    (void)err;
+    const fp8_subject *s = &v->subject;
+    bool announced = s->roles.config.kind != FP8_CONFIG_NONE;
+    bool excused = s->ckpt->single_file && !s->ckpt->config;
+    if (s->roles.weights && !announced && !excused)
+        FP8_FOUND_ERROR(v, NULL,
+                        "%lld weights are FP8 with a scale, but config.json has no "
+                        "quantization_config: loaders will take the codes for values",
+                        (long long)s->roles.weights);
+    return FP8_OK;
+}
+
+/* Rule config-unknown: what is announced is a scheme that we can check. */
+fp8_status fp8_verify_config_unknown(fp8_verification *v, fp8_error *err)
+{
+    (void)err;
+    const fp8_quant_config *config = &v->subject.roles.config;
+    if (config->kind == FP8_CONFIG_UNKNOWN)
+        FP8_FOUND_ERROR(v, NULL, "quant_method \"%s\" is none that can be checked", config->method);
+    for (int64_t i = 0; i < config->group_count; i++)
+        if (!config->groups[i].known)
+            FP8_FOUND_ERROR(v, NULL,
+                            "quant_method \"%s\": group %lld is no FP8 scheme that can be "
+                            "checked",
+                            config->method, (long long)i);
+    return FP8_OK;
+}
+
+/* Rule nothing-quantized: what is announced is there. */
+fp8_status fp8_verify_nothing_quantized(fp8_verification *v, fp8_error *err)
+{
+    (void)err;
+    const fp8_roles *roles = &v->subject.roles;
+    if (roles->config.kind != FP8_CONFIG_NONE && !roles->weights)
+        FP8_FOUND_ERROR(v, NULL,
+                        "quant_method \"%s\" is announced, but no weight is FP8 with a "
+                        "scale",
+                        roles->config.method);
+    return FP8_OK;
+}
+
+/* activation_scheme of quantization_config as written, an empty span if absent. */
+static fp8_status read_activation_scheme(fp8_span config, fp8_span *out, fp8_error *err)
+{
+    fp8_json j;
+    fp8_span key;
+    bool more;
+    *out = (fp8_span){NULL, 0};
+    fp8_json_open(&j, config.text, config.bytes);
+    FP8_TRY(fp8_json_enter_object(&j, err));
+    for (;;) {
+        FP8_TRY(fp8_json_next_key(&j, &key, &more, err));
+        if (!more)
+            return FP8_OK;
+        FP8_TRY(fp8_json_skip(&j, fp8_json_equals(key, "activation_scheme") ? out : NULL, err));
+    }
+}
+
+/* Rule activation-scheme: quant_method fp8 says "dynamic" or "static", and blocks are dynamic. */
+fp8_status fp8_verify_activation_scheme(fp8_verification *v, fp8_error *err)
+{
+    const fp8_subject *s = &v->subject;
+    const fp8_quant_config *config = &s->roles.config;
+    fp8_span scheme;
+    if (config->kind != FP8_CONFIG_HF_FP8 || !s->config.quantization.text)
+        return FP8_OK;
+    FP8_TRY(read_activation_scheme(s->config.quantization, &scheme, err));
+    static const char dynamic[] = "\"dynamic\"", fixed[] = "\"static\"";
+    bool is_dynamic = scheme.bytes == sizeof dynamic - 1 && !memcmp(scheme.text, dynamic, 9);
+    bool is_static = scheme.bytes == sizeof fixed - 1 && !memcmp(scheme.text, fixed, 8);
+    if (!scheme.text)
+        FP8_FOUND_ERROR(v, NULL, "quantization_config lacks activation_scheme, which vllm needs");
+    else if (!is_dynamic && !is_static)
+        FP8_FOUND_ERROR(v, NULL, "activation_scheme is %.*s, must be \"dynamic\" or \"static\"",
+                        (int)(scheme.bytes < 40 ? scheme.bytes : 40), scheme.text);
+    bool blocks = config->group_count && config->groups[0].grid.rows > 1;
+    if (is_static && blocks)
+        FP8_FOUND_ERROR(v, NULL,
+                        "activation_scheme is \"static\" with scales per block, which "
+                        "engines refuse");
+    return FP8_OK;
+}
+
+/* The group of the weight `info`, NULL if config.json has none for it. */
+static fp8_status group_of(fp8_verification *v, const fp8_tensor_info *info,
+                           const fp8_quant_group **group, fp8_error *err)
+{
+    return fp8_quant_config_group(&v->subject.roles.config, info->name,
+                                  fp8_module_bytes(info->name, info->name_bytes), group, err);
+}
+
+/* Rule input-scale: there is no activation scale where config.json says that there is none. */
+fp8_status fp8_verify_input_scale(fp8_verification *v, fp8_error *err)
+{
+    const fp8_roles *roles = &v->subject.roles;
+    for (int64_t i = 0; i < v->summary->tensors; i++) {
+        const fp8_quant_group *group;
+        if (roles->tensors[i].role != FP8_ROLE_INPUT_SCALE || roles->tensors[i].partner < 0)
+            continue;
+        fp8_tensor_info info = fp8_subject_tensor(&v->subject, i);
+        fp8_tensor_info weight = fp8_subject_tensor(&v->subject, roles->tensors[i].partner);
+        FP8_TRY(group_of(v, &weight, &group, err));
+        if (group && group->activations != FP8_ACTIVATIONS_STATIC)
+            FP8_FOUND_ERROR(v, info.name,
+                            "there is a static activation scale, but config.json "
+                            "says that activations are not static");
+    }
+    return FP8_OK;
+}
+
+/* *listed: the module of the weight `info` is in a list of config.json. */
+static fp8_status is_listed(fp8_nameset *list, const fp8_tensor_info *info, bool *listed,
+                            fp8_error *err)
+{
+    fp8_name_match match;
+    FP8_TRY(fp8_nameset_match(list, info->name, fp8_module_bytes(info->name, info->name_bytes),
+                              &match, err));
+    *listed = match != FP8_NAME_NONE;
+    return FP8_OK;
+}
+
+/* A loader of this kind of config would take the unquantized weight for a quantized one, were it
+ * not listed. Heads are linears to compressed-tensors, but not if they are tied. */
+static bool must_be_listed(const fp8_subject *s, const fp8_tensor_info *info)
+{
+    const char *reason;
+    fp8_kind kind = fp8_name_kind(&s->config, info->name, info->name_bytes, info->dtype, info->ndim,
+                                  info->shape, &reason);
+    if (kind == FP8_KIND_HEAD)
+        return s->roles.config.kind == FP8_CONFIG_CT && !s->config.tied;
+    return kind == FP8_KIND_LINEAR || kind == FP8_KIND_EXPERTS;
+}
+
+/* Rule ignore-missing: a linear weight that is not quantized is in the list. */
+fp8_status fp8_verify_ignore_missing(fp8_verification *v, fp8_error *err)
+{
+    fp8_subject *s = &v->subject;
+    fp8_config_kind kind = s->roles.config.kind;
+    if (kind == FP8_CONFIG_NONE || kind == FP8_CONFIG_COMFY || kind == FP8_CONFIG_COMFY_OLD)
+        return FP8_OK;
+    for (int64_t i = 0; i < v->summary->tensors; i++) {
+        fp8_tensor_info info = fp8_subject_tensor(s, i);
+        const fp8_quant_group *group;
+        bool listed;
+        if (s->roles.tensors[i].role != FP8_ROLE_PLAIN || !must_be_listed(s, &info))
+            continue;
+        FP8_TRY(group_of(v, &info, &group, err));
+        FP8_TRY(is_listed(&s->roles.config.ignored, &info, &listed, err));
+        if (group && !listed)
+            FP8_FOUND_ERROR(v, info.name,
+                            "the weight is %s, but config.json does not list the "
+                            "module as not quantized: loaders will look for scales",
+                            fp8_dtype_name(info.dtype));
+    }
+    return FP8_OK;
+}
+
+/* Rule ignore-quantized: a quantized weight is not in the list. */
+fp8_status fp8_verify_ignore_quantized(fp8_verification *v, fp8_error *err)
+{
+    fp8_subject *s = &v->subject;
+    for (int64_t i = 0; i < v->summary->tensors; i++) {
+        fp8_tensor_info info = fp8_subject_tensor(s, i);
+        bool listed;
+        if (s->roles.tensors[i].role != FP8_ROLE_WEIGHT)
+            continue;
+        FP8_TRY(is_listed(&s->roles.config.ignored, &info, &listed, err));
+        if (listed)
+            FP8_FOUND_ERROR(v, info.name,
+                            "the weight is quantized, but config.json lists the "
+                            "module as not quantized: loaders will ignore its "
+                            "scale");
+    }
+    return FP8_OK;
+}
+
+enum { MAX_PATTERNS = 256 }; /* entries of the list that are tried against all tensors */
+
+/* *matched: the entry, alone in a list, matches a module. */
+static fp8_status entry_matches(fp8_verification *v, const char *text, bool *matched,
+                                fp8_error *err)
+{
+    fp8_subject *s = &v->subject;
+    fp8_nameset one;
+    fp8_nameset_init(&one, v->ctx, s->roles.config.ignored.syntax);
+    fp8_status status = fp8_nameset_add(&one, text, strlen(text), err);
+    *matched = false;
+    for (int64_t i = 0; i < v->summary->tensors && !*matched && status == FP8_OK; i++) {
+        fp8_tensor_info info = fp8_subject_tensor(s, i);
+        status = is_listed(&one, &info, matched, err);
+    }
+    fp8_nameset_free(&one);
+    return status;
+}
+
+/* The module has a weight of that very name. */
+static bool module_exists(const fp8_subject *s, const char *module)
+{
+    static const char tail[] = ".weight";
+    char name[1024];
+    size_t n = strlen(module);
+    if (n + sizeof tail > sizeof name)
+        return false;
+    memcpy(name, module, n);
+    memcpy(name + n, tail, sizeof tail);
+    return fp8_checkpoint_index(s->ckpt, name, n + sizeof tail - 1) >= 0 ||
+           fp8_checkpoint_index(s->ckpt, module, n) >= 0;
+}
+
+/* Rule ignore-unmatched: every entry of the list matches a module; a tied head has none. Entries
+ * that name a module outright, as most do, cost one look-up. */
+fp8_status fp8_verify_ignore_unmatched(fp8_verification *v, fp8_error *err)
+{
+    fp8_subject *s = &v->subject;
+    const fp8_nameset *list = &s->roles.config.ignored;
+    int patterns = 0;
+    for (int64_t i = 0; i < list->count && patterns < MAX_PATTERNS; i++) {
+        const char *text = list->names[i];
+        bool matched;
+        if (module_exists(s, text) || (s->config.tied && strstr(text, "lm_head")))
+            continue;
+        patterns++;
+        FP8_TRY(entry_matches(v, text, &matched, err));
+        if (!matched)
+            FP8_FOUND_WARNING(v, text,
+                              "config.json lists the module as not quantized, but there "
+                              "is none of that name");
+    }
+    return FP8_OK;
+}
+
+/* Rule tied-head: a head that is tied to the embedding is not quantized on its own. */
+fp8_status fp8_verify_tied_head(fp8_verification *v, fp8_error *err)
+{
+    (void)err;
+    static const char head[] = "lm_head.weight";
+    const fp8_subject *s = &v->subject;
+    int64_t i = fp8_checkpoint_index(s->ckpt, head, sizeof head - 1);
+    if (s->config.tied && i >= 0 && s->roles.tensors[i].role != FP8_ROLE_PLAIN)
+        FP8_FOUND_ERROR(v, head,
+                        "config.json ties the head to the embedding, but the head is "
+                        "quantized by itself");
+    return FP8_OK;
+}
