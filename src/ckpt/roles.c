@@ -302,7 +302,8 @@ static const fp8_dialect *find_dialect(const assignment *a)
         if (!first && d->config == config->kind)
             first = d; /* of ComfyUI's, which have one row each */
         bool same = first && d->config == first->config && d->grid.rows == first->grid.rows &&
-                    d->grid.cols == first->grid.cols && d->scale == first->scale &&
+                    d->grid.cols == first->grid.cols &&
+                    (d->scale == FP8_E8M0FNU) == (first->scale == FP8_E8M0FNU) &&
                     (d->activations == FP8_ACTIVATIONS_NONE) ==
                         (first->activations == FP8_ACTIVATIONS_NONE) &&
                     (d->input_suffix != NULL) == (first->input_suffix != NULL);

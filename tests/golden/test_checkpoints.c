@@ -109,6 +109,93 @@ static void check_roles(const opened *o)
     }
 }
 
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static uint64_t fnv1a64(const unsigned char *data, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ data[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void *read_all(const fp8_checkpoint *ckpt, const fp8_tensor_info *t)
+{
+    void *data = malloc(t->bytes + 1);
+    assert_non_null(data);
+    assert_int_equal(fp8_checkpoint_read(ckpt, t, 0, t->bytes, data, NULL), FP8_OK);
+    return data;
+}
+
+/* Digest of weight w [rows, cols] in bf16: fp8_dequantize of its codes and scales. */
+static uint64_t digest(const fp8_context *ctx, const opened *o, int64_t i, const fp8_tensor_info *w)
+{
+    const fp8_role_info *role = &o->roles.tensors[i];
+    fp8_tensor_info s;
+    fp8_tensor scales;
+    fp8_error err = {0};
+    assert_int_equal(fp8_checkpoint_tensor(o->ckpt, role->partner, &s), FP8_OK);
+    void *codes = read_all(o->ckpt, w), *scale_data = read_all(o->ckpt, &s);
+    size_t bytes = 2 * (size_t)w->bytes;
+    void *real = malloc(bytes + 1);
+    assert_non_null(real);
+    fp8_tensor x = fp8_matrix(codes, w->dtype, w->shape[0], w->shape[1]);
+    fp8_tensor y = fp8_matrix(real, FP8_BF16, w->shape[0], w->shape[1]);
+    assert_int_equal(fp8_scale_view(role, w, 0, scale_data, &scales, &err), FP8_OK);
+    assert_int_equal(fp8_dequantize(ctx, role->grid, &x, &scales, &y, &err), FP8_OK);
+    uint64_t hash = fnv1a64(real, bytes);
+    free(real);
+    free(scale_data);
+    free(codes);
+    return hash;
+}
+
+/* One line of dequantized.tsv. A weight whose scale the owner of the format did not find either has
+ * no digest. */
+static void check_value(const fp8_context *ctx, const opened *o, const char *name,
+                        const char *wanted)
+{
+    fp8_tensor_info w;
+    int64_t i = fp8_checkpoint_index(o->ckpt, name, strlen(name));
+    if (i < 0 || fp8_checkpoint_tensor(o->ckpt, i, &w) != FP8_OK) {
+        golden_fail(family, "values", "%s: no tensor %s", o->folder, name);
+        return;
+    }
+    const fp8_role_info *role = &o->roles.tensors[i];
+    if (strlen(wanted) != 16) {
+        golden_check(family, "no value", role->problem && role->problem->unreadable,
+                     "%s: %s: read, but %s", o->folder, name, wanted);
+        return;
+    }
+    if (role->role != FP8_ROLE_WEIGHT || (role->problem && role->problem->unreadable)) {
+        golden_fail(family, "values", "%s: %s cannot be read", o->folder, name);
+        return;
+    }
+    char found[17];
+    snprintf(found, sizeof found, "%016llx", (unsigned long long)digest(ctx, o, i, &w));
+    golden_check(family, "values", strcmp(found, wanted) == 0, "%s: %s: %s, wanted %s", o->folder,
+                 name, found, wanted);
+}
+
+/* Every FP8 weight must be in the table. */
+static void check_values(const fp8_context *ctx, const opened *o)
+{
+    char file[512];
+    snprintf(file, sizeof file, "%s/dequantized.tsv", o->folder);
+    golden_table *t = golden_read_tsv(family, file);
+    int64_t codes = 0, rows = t ? golden_rows(t) : 0;
+    for (int64_t i = 0; i < rows; i++)
+        check_value(ctx, o, golden_cell(t, i, "tensor"), golden_cell(t, i, "fnv1a64"));
+    for (int64_t i = 0; i < fp8_checkpoint_count(o->ckpt); i++) {
+        fp8_tensor_info w;
+        assert_int_equal(fp8_checkpoint_tensor(o->ckpt, i, &w), FP8_OK);
+        codes += is_code(&w);
+    }
+    golden_check(family, "tables", codes == rows, "%s: %lld FP8 weights, %lld in the table",
+                 o->folder, (long long)codes, (long long)rows);
+    golden_free_tsv(t);
+}
+
 static void check_folder(const fp8_context *ctx, const char *folder)
 {
     opened o = {folder, NULL, {.quantized = false}};
@@ -124,6 +211,7 @@ static void check_folder(const fp8_context *ctx, const char *folder)
         golden_check(family, "dialect", strcmp(found, wanted_dialect(folder)) == 0,
                      "%s: %s, wanted %s", folder, found, wanted_dialect(folder));
         check_roles(&o);
+        check_values(ctx, &o);
     }
     fp8_roles_free(ctx, &o.roles);
     fp8_checkpoint_close(o.ckpt);

@@ -4,6 +4,7 @@
  * back as what it was, spliced in and cut out with every other byte kept. */
 #include "ckpt/announce.h"
 #include "ckpt/quantconfig.h"
+#include "support/meter.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -389,29 +390,9 @@ static void broken_announcements_are_refused(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Memory that fails at the `left`th allocation, and is counted. */
-typedef struct meter {
-    long left, live;
-} meter;
-
-static void *metered_alloc(void *user, size_t bytes)
+static fp8_status write_splice_and_read(const fp8_context *metered, void *arg)
 {
-    meter *m = user;
-    if (m->left-- == 0)
-        return NULL;
-    m->live++;
-    return malloc(bytes ? bytes : 1);
-}
-
-static void metered_free(void *user, void *ptr)
-{
-    meter *m = user;
-    m->live -= ptr != NULL;
-    free(ptr);
-}
-
-static fp8_status write_splice_and_read(const fp8_context *metered)
-{
+    (void)arg;
     const char *const modules[] = {"a.b"};
     fp8_config_group groups[] = {{fp8_dialect_find("ct-block", NULL), modules, 1},
                                  {fp8_dialect_find("ct-w8a16", NULL), modules, 1}};
@@ -436,22 +417,7 @@ static fp8_status write_splice_and_read(const fp8_context *metered)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    fp8_status status = FP8_E_NO_MEMORY;
-    long tried = 0;
-    for (; status != FP8_OK; tried++) {
-        meter m = {-1, 0};
-        fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-        desc.allocator = (fp8_allocator){metered_alloc, metered_free, &m};
-        fp8_context *metered;
-        assert_int_equal(fp8_context_create(&desc, &metered, NULL), FP8_OK);
-        long before = m.live;
-        m.left = tried;
-        status = write_splice_and_read(metered);
-        assert_true(status == FP8_OK || status == FP8_E_NO_MEMORY);
-        assert_int_equal(m.live, before);
-        fp8_context_free(metered);
-    }
-    assert_true(tried > 15);
+    assert_true(meter_try(write_splice_and_read, NULL) > 15);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
  * test_pattern.c - globs and expressions on tensor names, lists of module names in the four
  * syntaxes, their limits, and every allocation failing once. */
 #include "ckpt/nameset.h"
+#include "support/meter.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -186,29 +187,9 @@ static void modules_end_before_weight(void **state)
     assert_int_equal(fp8_module_bytes(".weight", 7), 7);
 }
 
-/* Memory that fails at the `left`th allocation, and is counted. */
-typedef struct meter {
-    long left, live;
-} meter;
-
-static void *metered_alloc(void *user, size_t bytes)
+static fp8_status build_set(const fp8_context *ctx, void *arg)
 {
-    meter *m = user;
-    if (m->left-- == 0)
-        return NULL;
-    m->live++;
-    return malloc(bytes ? bytes : 1);
-}
-
-static void metered_free(void *user, void *ptr)
-{
-    meter *m = user;
-    m->live -= ptr != NULL;
-    free(ptr);
-}
-
-static fp8_status build_set(const fp8_context *ctx)
-{
+    (void)arg;
     fp8_nameset set;
     fp8_error err;
     fp8_name_match match;
@@ -235,21 +216,7 @@ static fp8_status build_set(const fp8_context *ctx)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    fp8_status status = FP8_E_NO_MEMORY;
-    long tried = 0;
-    for (; status != FP8_OK; tried++) {
-        meter m = {-1, 0};
-        fp8_allocator allocator = {metered_alloc, metered_free, &m};
-        fp8_context *ctx = context(&allocator);
-        m.left = tried;
-        long before = m.live;
-        status = build_set(ctx);
-        assert_true(status == FP8_OK || status == FP8_E_NO_MEMORY);
-        assert_int_equal(m.live, before);
-        fp8_context_free(ctx);
-        assert_int_equal(m.live, 0);
-    }
-    assert_true(tried > 20);
+    assert_true(meter_try(build_set, NULL) > 20);
 }
 
 int main(void)
