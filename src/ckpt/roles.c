@@ -299,7 +299,7 @@ static const fp8_dialect *find_dialect(const assignment *a)
     for (int64_t i = 0; i < config->group_count && !first; i++)
         first = config->groups[i].dialect;
     for (int64_t i = 0; (d = fp8_dialect_at(i)) != NULL; i++) {
-        if (!first && d->config == config->kind)
+        if (!first && config->group_count == 0 && d->config == config->kind)
             first = d; /* of ComfyUI's, which have one row each */
         bool same = first && d->config == first->config && d->grid.rows == first->grid.rows &&
                     d->grid.cols == first->grid.cols &&
