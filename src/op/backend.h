@@ -15,8 +15,11 @@
 
 /* What a kernel does. Each has a function type fp8_kernel_<name> below. */
 typedef enum fp8_op {
-    FP8_OP_CAST,       /* elements of one dtype to another; all exist to and from fp32 */
-    FP8_OP_DEQUANTIZE, /* codes * scales of a part of one row */
+    FP8_OP_CAST,            /* elements of one dtype to another; all exist to and from fp32 */
+    FP8_OP_DEQUANTIZE,      /* codes * scales of a part of one row */
+    FP8_OP_AMAX,            /* max |x| of the units of one row */
+    FP8_OP_ENCODE_DIVIDE,   /* codes of x / operand of one row */
+    FP8_OP_ENCODE_MULTIPLY, /* codes of x * operand of one row */
 } fp8_op;
 
 /* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
@@ -34,6 +37,31 @@ typedef struct fp8_dequantize_run {
 } fp8_dequantize_run;
 typedef void fp8_kernel_dequantize(const fp8_dequantize_run *run);
 
+/* A part of one row that begins with a unit, in units of `unit` columns (the last may be shorter):
+ * amax[k] = the larger of amax[k] and max |x| over unit k, compared as bits: infinity above all
+ * numbers, NaN (without payload) above infinity. The stride is 1 for all but the reference. */
+typedef struct fp8_amax_run {
+    const void *x;
+    float *amax;
+    int64_t n, unit;
+    int64_t stride; /* in elements */
+    fp8_dtype dtype;
+} fp8_amax_run;
+typedef void fp8_kernel_amax(const fp8_amax_run *run);
+
+/* One row in such units: codes[j] = the code of x[j] / operand[j / unit] (or times), in fp32,
+ * limited to +-max and rounded once; NaN stays NaN. Operands are not NaN, and finite where they
+ * multiply. All is contiguous. The reference is fp8_ref_encode_row, which can do more. */
+typedef struct fp8_encode_run {
+    const void *x;
+    uint8_t *codes;
+    const float *operand;
+    int64_t n, unit;
+    float max; /* at most that of the code's dtype */
+} fp8_encode_run;
+typedef void fp8_kernel_encode_divide(const fp8_encode_run *run);
+typedef void fp8_kernel_encode_multiply(const fp8_encode_run *run);
+
 typedef struct fp8_kernel {
     const char *name; /* of the function */
     fp8_op op;
@@ -42,6 +70,9 @@ typedef struct fp8_kernel {
     union {
         fp8_kernel_cast *cast;
         fp8_kernel_dequantize *dequantize;
+        fp8_kernel_amax *amax;
+        fp8_kernel_encode_divide *encode_divide;
+        fp8_kernel_encode_multiply *encode_multiply;
     } fn;
 } fp8_kernel;
 

@@ -5,6 +5,7 @@
 #ifndef FP8_OP_QUANT_KERNELS_H
 #define FP8_OP_QUANT_KERNELS_H
 
+#include "op/backend.h"
 #include "op/quantize.h"
 #include "op/rules.h"
 
@@ -15,10 +16,9 @@ typedef enum fp8_amax_keep {
     FP8_KEEP_NO_NAN,
 } fp8_amax_keep;
 
-/* For the row x[n] cut into units of `unit` columns: amax[k] = the larger of amax[k] and max |x|
- * over unit k, compared as bits: infinity above all numbers, NaN above infinity. */
-void fp8_ref_amax_row(fp8_dtype in, const void *x, int64_t stride, int64_t n, int64_t unit,
-                      fp8_amax_keep keep, float *amax);
+/* fp8_kernel_amax over the elements that `keep` lets take part; any stride. */
+void fp8_ref_amax_keep(const fp8_amax_run *run, fp8_amax_keep keep);
+fp8_kernel_amax fp8_ref_amax;
 
 /* The column of the first NaN or infinity of the row x[n], -1 if there is none. */
 int64_t fp8_ref_find_nonfinite(fp8_dtype in, const void *x, int64_t stride, int64_t n);

@@ -51,13 +51,22 @@ static void patch_amax(const fp8_quant *q, const patch *p, fp8_amax_keep keep, f
 {
     const fp8_tensor *x = p->slab->x;
     const int64_t col = p->unit * q->unit_cols;
-    const int64_t n = fp8_min_i64(p->units * q->unit_cols, q->cols - col);
-    const int64_t bytes = fp8_dtype_bits(q->in) / 8;
+    const int64_t offset = col * x->stride[1] * (fp8_dtype_bits(q->in) / 8);
+    const fp8_kernel *kernel = p->slab->amax;
+    fp8_amax_run run = {.amax = amax,
+                        .n = fp8_min_i64(p->units * q->unit_cols, q->cols - col),
+                        .unit = q->unit_cols,
+                        .stride = x->stride[1],
+                        .dtype = q->in};
     for (int64_t k = 0; k < p->units; k++)
         amax[k] = 0;
-    for (int64_t i = p->begin; i < p->end; i++)
-        fp8_ref_amax_row(q->in, row_of(x, i) + col * x->stride[1] * bytes, x->stride[1], n,
-                         q->unit_cols, keep, amax);
+    for (int64_t i = p->begin; i < p->end; i++) {
+        run.x = row_of(x, i) + offset;
+        if (keep == FP8_KEEP_ALL)
+            kernel->fn.amax(&run);
+        else
+            fp8_ref_amax_keep(&run, keep);
+    }
 }
 
 static bool all_finite(const float *amax, int64_t n)
@@ -121,14 +130,49 @@ int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, flo
     return -1;
 }
 
+/* What the plain kernels do not do: reciprocals that are infinite. */
+static bool can_multiply(const fp8_quant *q, const float *operand)
+{
+    return !q->row->multiply || all_finite(operand, q->grid_cols);
+}
+
 void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
                      const fp8_tensor *codes)
 {
+    const fp8_kernel *kernel = codes->stride[1] == 1 ? slab->encode : NULL;
     for (int64_t i = slab->begin; i < slab->end; i++) {
         const float *row = operand + (slab->row0 + i) / q->unit_rows * q->grid_cols;
+        const char *x = row_of(slab->x, i);
         uint8_t *out = (uint8_t *)codes->data + i * codes->stride[0];
-        fp8_ref_encode_row(q, row_of(slab->x, i), slab->x->stride[1], row, out, codes->stride[1]);
+        const fp8_encode_run run = {x, out, row, q->cols, q->unit_cols, slab->max};
+        if (!kernel || !can_multiply(q, row))
+            fp8_ref_encode_row(q, x, slab->x->stride[1], row, out, codes->stride[1]);
+        else if (q->row->multiply)
+            kernel->fn.encode_multiply(&run);
+        else
+            kernel->fn.encode_divide(&run);
     }
+}
+
+/* The encode kernel that does all that q asks for; NULL if only the reference does. */
+static const fp8_kernel *encode_kernel(fp8_isa isa, const fp8_quant *q)
+{
+    if (q->desc.nan == FP8_NAN_ORIGINAL || q->row->quotient_in_input || q->row->plus_zero)
+        return NULL;
+    return fp8_kernel_pick(isa, q->row->multiply ? FP8_OP_ENCODE_MULTIPLY : FP8_OP_ENCODE_DIVIDE,
+                           q->in, q->code);
+}
+
+fp8_slab fp8_slab_of(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x, int64_t row0)
+{
+    const bool contiguous = x->stride[1] == 1;
+    const fp8_isa isa = contiguous ? ctx->isa : FP8_ISA_SCALAR;
+    return (fp8_slab){.x = x,
+                      .row0 = row0,
+                      .end = x->shape[0],
+                      .amax = fp8_kernel_pick(isa, FP8_OP_AMAX, q->in, FP8_F32),
+                      .encode = contiguous ? encode_kernel(isa, q) : NULL,
+                      .max = fp8_rule_code_max(q->row, q->code)};
 }
 
 fp8_status fp8_refuse_element(const fp8_quant *q, const fp8_tensor *x, int64_t row0, int64_t index,
@@ -189,7 +233,7 @@ static void encode_piece(void *arg, int64_t piece)
 fp8_status fp8_quant_amax(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
                           int64_t row0, float *amax, fp8_error *err)
 {
-    step s = {.q = q, .slab = {x, row0, 0, x->shape[0], ctx->isa}, .amax = amax};
+    step s = {.q = q, .slab = fp8_slab_of(ctx, q, x, row0), .amax = amax};
     s.rows_each = fp8_rows_per_piece(q);
     s.refused = INT64_MAX;
     if (q->cols > 0)
@@ -201,7 +245,7 @@ fp8_status fp8_quant_encode(const fp8_context *ctx, const fp8_quant *q, const fp
                             int64_t row0, const float *operand, fp8_tensor *codes, fp8_error *err)
 {
     (void)err; /* no input can make it fail; the signature is that of the other steps */
-    step s = {.q = q, .slab = {x, row0, 0, x->shape[0], ctx->isa}, .operand = operand};
+    step s = {.q = q, .slab = fp8_slab_of(ctx, q, x, row0), .operand = operand};
     s.rows_each = fp8_rows_per_piece(q);
     s.codes = codes;
     if (q->cols > 0)

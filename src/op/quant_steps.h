@@ -5,16 +5,22 @@
 #ifndef FP8_OP_QUANT_STEPS_H
 #define FP8_OP_QUANT_STEPS_H
 
+#include "op/backend.h"
 #include "op/quantize.h"
 
 #include <stdbool.h>
 
-/* Rows [begin, end) of the slab x, which starts at row row0 of the matrix. */
+/* Rows [begin, end) of the slab x, which starts at row row0 of the matrix, and what does them. */
 typedef struct fp8_slab {
     const fp8_tensor *x;
     int64_t row0, begin, end;
-    fp8_isa isa;
+    const fp8_kernel *amax;
+    const fp8_kernel *encode; /* NULL: only the reference does all that is asked for */
+    float max;                /* of the codes */
 } fp8_slab;
+
+/* All rows of x, with the kernels for the context's instruction set. */
+fp8_slab fp8_slab_of(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x, int64_t row0);
 
 /* amax as fp8_quant_amax. `shared`: other threads may work on the same units. Returns the index in
  * the matrix of the first element that the policy refuses, -1 if there is none. */

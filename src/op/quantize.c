@@ -85,6 +85,7 @@ typedef struct job {
     const fp8_context *ctx;
     fp8_quant q;
     const fp8_tensor *x, *codes;
+    fp8_slab slab;         /* all of x */
     unsigned char *scales; /* contiguous [units], of q.scale */
     float *amax, *operand; /* [units] */
     int64_t bands_each;    /* rows of units in a piece */
@@ -111,8 +112,9 @@ static void quantize_piece(void *arg, int64_t piece)
     const fp8_quant *q = &j->q;
     const int64_t begin = piece * j->bands_each;
     const int64_t end = fp8_min_i64(begin + j->bands_each, q->grid_rows);
-    const fp8_slab slab = {j->x, 0, begin * q->unit_rows, fp8_min_i64(end * q->unit_rows, q->rows),
-                           j->ctx->isa};
+    fp8_slab slab = j->slab;
+    slab.begin = begin * q->unit_rows;
+    slab.end = fp8_min_i64(end * q->unit_rows, q->rows);
     const int64_t refused = fp8_slab_amax(q, &slab, false, j->amax);
     if (refused >= 0)
         fp8_lower_index(&j->refused, refused);
@@ -126,6 +128,7 @@ static fp8_status quantize_bands(job *j, fp8_error *err)
 {
     const int64_t rows = fp8_rows_per_piece(&j->q);
     j->bands_each = fp8_ceil_div(rows, j->q.unit_rows);
+    j->slab = fp8_slab_of(j->ctx, &j->q, j->x, 0);
     j->refused = INT64_MAX;
     fp8_run_parallel(j->ctx, fp8_ceil_div(j->q.grid_rows, j->bands_each), quantize_piece, j);
     if (j->refused != INT64_MAX)

@@ -12,9 +12,11 @@
 
 #include <math.h>
 
+/* Bits of |x|, NaN without its payload. */
 static uint32_t magnitude_bits(float x)
 {
-    return fp8_bits_of_f32(x) & 0x7FFFFFFF;
+    const uint32_t bits = fp8_bits_of_f32(x) & 0x7FFFFFFF;
+    return bits > 0x7F800000 ? 0x7FC00000 : bits;
 }
 
 static bool takes_part(uint32_t magnitude, fp8_amax_keep keep)
@@ -23,15 +25,20 @@ static bool takes_part(uint32_t magnitude, fp8_amax_keep keep)
            (keep == FP8_KEEP_NO_NAN && magnitude == 0x7F800000);
 }
 
-void fp8_ref_amax_row(fp8_dtype in, const void *x, int64_t stride, int64_t n, int64_t unit,
-                      fp8_amax_keep keep, float *amax)
+void fp8_ref_amax_keep(const fp8_amax_run *run, fp8_amax_keep keep)
 {
-    const fp8_load_fn load = fp8_dtype_facts_of(in)->load;
-    for (int64_t j = 0; j < n; j++) {
-        const uint32_t magnitude = magnitude_bits(load(x, j * stride));
-        if (takes_part(magnitude, keep) && magnitude > magnitude_bits(amax[j / unit]))
-            amax[j / unit] = fp8_f32_of_bits(magnitude);
+    const fp8_load_fn load = fp8_dtype_facts_of(run->dtype)->load;
+    for (int64_t j = 0; j < run->n; j++) {
+        const uint32_t magnitude = magnitude_bits(load(run->x, j * run->stride));
+        float *amax = &run->amax[j / run->unit];
+        if (takes_part(magnitude, keep) && magnitude > magnitude_bits(*amax))
+            *amax = fp8_f32_of_bits(magnitude);
     }
+}
+
+void fp8_ref_amax(const fp8_amax_run *run)
+{
+    fp8_ref_amax_keep(run, FP8_KEEP_ALL);
 }
 
 int64_t fp8_ref_find_nonfinite(fp8_dtype in, const void *x, int64_t stride, int64_t n)
