@@ -85,5 +85,7 @@ void golden_fail(const char *family, const char *mode, const char *format, ...)
  * failed, if nothing ran, or, in the default folder, if a mode of <family>/expected.tsv (mode,
  * passed) has passed fewer cases than it says. */
 bool golden_report(const char *family);
+/* The same with another table of expected counts: a second test over one family. */
+bool golden_report_by(const char *family, const char *table);
 
 #endif

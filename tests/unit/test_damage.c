@@ -4,7 +4,8 @@
  * and each must be found by the rule made for it, with the tensor named. The good ones were made by
  * other tools (tests/golden/checkpoints): blocks by transformers, channels by compressed-tensors.
  */
-#include "checkpoint_edit.h"
+#include "support/checkpoint_edit.h"
+#include "support/sandbox.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -13,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-/* cmocka.h needs the four above it. */
+/* cmocka.h needs the four above. */
 #include <cmocka.h>
 
 #define GOLDEN "tests/golden/checkpoints/"
@@ -474,7 +475,7 @@ static bool run_row(const fp8_context *ctx, const damage *row)
     fp8_error err;
     fp8_verify_summary sum;
     fp8_verify_desc desc = FP8_VERIFY_DESC_INIT;
-    char *folder = edit_folder();
+    const char *folder = sandbox_make();
     edit_model *model = edit_load(ctx, row->good->folder, row->good == &channel ? 3 : 1);
     row->model(model);
     edit_save(ctx, model, folder);
@@ -493,7 +494,7 @@ static bool run_row(const fp8_context *ctx, const damage *row)
         print_error("%s: status %d, wanted %s [%s], found:%s\n", row->name, status,
                     row->rule ? row->rule : "nothing", row->place, w.all);
     edit_free(model);
-    edit_remove_folder(folder);
+    sandbox_remove();
     return fine;
 }
 
@@ -522,7 +523,7 @@ static void every_bit_of_a_code_counts(void **state)
         watch w = {.row = &row};
         fp8_verify_summary sum;
         fp8_verify_desc desc = FP8_VERIFY_DESC_INIT;
-        char *folder = edit_folder();
+        const char *folder = sandbox_make();
         data[at] ^= bit;
         edit_save(ctx, model, folder);
         data[at] = old;
@@ -532,7 +533,7 @@ static void every_bit_of_a_code_counts(void **state)
         if (w.found != 1)
             fail_msg("code %llu, 0x%02x with bit 0x%02x: %s", (unsigned long long)at, old, bit,
                      w.all);
-        edit_remove_folder(folder);
+        sandbox_remove();
     }
     edit_free(model);
 }

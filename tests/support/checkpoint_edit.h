@@ -46,8 +46,4 @@ void edit_swap(edit_model *model, const char *a, const char *b);
 /* Replaces the first `old` in config.json, which must be there. */
 void edit_config(edit_model *model, const char *old, const char *new_text);
 
-/* A new empty folder under the build's temporary files, and its removal with what is in it. */
-char *edit_folder(void);
-void edit_remove_folder(char *folder);
-
 #endif

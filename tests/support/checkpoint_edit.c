@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * checkpoint_edit.c - see checkpoint_edit.h. */
-#include "checkpoint_edit.h"
+#include "support/checkpoint_edit.h"
 
 #include "ckpt/safetensors.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-/* cmocka.h needs the four above it. */
+/* cmocka.h needs the four above. */
 #include <cmocka.h>
 
 static char *read_file(const char *folder, const char *file)
@@ -198,27 +196,4 @@ void edit_config(edit_model *model, const char *old, const char *new_text)
              at + strlen(old));
     free(model->config);
     model->config = text;
-}
-
-char *edit_folder(void)
-{
-    const char *base = getenv("TMPDIR");
-    char *path = calloc(1, 512);
-    assert_non_null(path);
-    snprintf(path, 512, "%s/fp8-test-XXXXXX", base ? base : "/tmp");
-    assert_non_null(mkdtemp(path));
-    return path;
-}
-
-void edit_remove_folder(char *folder)
-{
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    struct dirent *entry;
-    while ((entry = readdir(dir)))
-        if (entry->d_name[0] != '.')
-            unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
-    rmdir(folder);
-    free(folder);
 }
