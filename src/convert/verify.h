@@ -34,7 +34,8 @@ typedef struct fp8_verification {
     fp8_slab_pool pool;
     double *sqnr; /* [summary->quantized]: of the weights compared so far */
     int64_t sqnr_count;
-    int64_t searches; /* tries of other tensors in the place of one that does not fit */
+    const fp8_dialect *refused; /* that the engine does not load: nothing more is said of it */
+    int64_t searches;           /* tries of other tensors in the place of one that does not fit */
 } fp8_verification;
 
 typedef fp8_status (*fp8_verify_fn)(fp8_verification *v, fp8_error *err);

@@ -44,19 +44,34 @@ static fp8_status layer_of(fp8_verification *v, int64_t i, struct layer *out, fp
     return FP8_OK;
 }
 
-/* Rules engine-format: the engine loads the dialect, in this spelling. */
+/* Rule engine-format, once for a dialect: the engine loads it, and looks for the scale where it is.
+ */
 static fp8_status check_format(fp8_verification *v, const struct layer *layer, fp8_error *err)
 {
     (void)err;
-    const fp8_dialect *d = layer->dialect;
+    const fp8_dialect *d = layer->dialect, *spelling;
     const char *engine = fp8_engine_find(v->desc->engine), *reason;
-    if (d->engine && strcmp(d->engine, engine) != 0)
+    if (fp8_engine_dialect(engine, d, &reason) != FP8_LOADS) {
+        v->refused = d;
+        FP8_FOUND_ERROR(v, layer->info.name, "%s, the first of the scheme %s: %s does not load it",
+                        layer->info.name, d->name, engine);
+        return FP8_OK;
+    }
+    char name[1024];
+    spelling = fp8_dialect_find(d->name, engine);
+    fp8_tensor_info scale = {.name = "", .name_bytes = 0};
+    if (layer->role->partner >= 0)
+        scale = fp8_subject_tensor(&v->subject, layer->role->partner);
+    if (!spelling || !scale.name_bytes || layer->info.name_bytes + 64 > sizeof name)
+        return FP8_OK;
+    uint64_t bytes =
+        fp8_companion_name(layer->info.name, layer->info.name_bytes, spelling->scale_suffix, name);
+    if (bytes != scale.name_bytes || memcmp(name, scale.name, bytes) != 0) {
+        v->refused = d;
         FP8_FOUND_ERROR(v, layer->info.name,
-                        "%s does not know the scale by the name %s, which only "
-                        "%s reads",
-                        engine, d->scale_suffix, d->engine);
-    else if (fp8_engine_dialect(engine, d, &reason) != FP8_LOADS)
-        FP8_FOUND_ERROR(v, layer->info.name, "%s, %s: %s", d->name, engine, reason);
+                        "%s looks for the scale of scheme %s under the name %s, the file has %s",
+                        engine, d->name, name, scale.name);
+    }
     return FP8_OK;
 }
 
@@ -187,6 +202,13 @@ static int64_t ranks_of(const fp8_verification *v, const struct layer *layer)
     return kv && heads > 0 && heads < tp ? heads : tp;
 }
 
+/* vllm and sglang refuse parts that are not whole blocks; of the others we do not know, so it is a
+ * warning there. */
+static bool refuses_split_blocks(const char *engine)
+{
+    return !engine || !strcmp(engine, "vllm") || !strcmp(engine, "sglang");
+}
+
 /* Rules tp-split: the sizes divide by the ranks; tp-block: each rank's part is whole blocks. */
 static fp8_status check_tp(fp8_verification *v, const struct layer *layer, fp8_error *err)
 {
@@ -207,12 +229,11 @@ static fp8_status check_tp(fp8_verification *v, const struct layer *layer, fp8_e
     }
     v->rule = "tp-block";
     if (block > 1 && size / ranks % block)
-        FP8_FOUND_ERROR(v, layer->info.name,
-                        "%lld ranks have %lld %s each, no multiple of the scale's %lld (%lld %% "
-                        "%lld = %lld)",
-                        (long long)ranks, (long long)(size / ranks), side, (long long)block,
-                        (long long)(size / ranks), (long long)block,
-                        (long long)(size / ranks % block));
+        FP8_FOUND(v, refuses_split_blocks(v->desc->engine), layer->info.name,
+                  "each of %d ranks has %lld of %lld %s, no multiple of the scale's %lld (%lld %% "
+                  "%lld = %lld)",
+                  v->desc->tp, (long long)(size / ranks), (long long)size, side, (long long)block,
+                  (long long)(size / ranks), (long long)block, (long long)(size / ranks % block));
     return FP8_OK;
 }
 
@@ -239,7 +260,8 @@ fp8_status fp8_verify_for_engine(fp8_verification *v, fp8_error *err)
         FP8_TRY(layer_of(v, i, &layer, err));
         for (size_t k = 0; k < sizeof engine_rules / sizeof *engine_rules && layer.dialect; k++) {
             v->rule = engine_rules[k].name;
-            if (v->desc->engine || !engine_rules[k].of_engine)
+            bool applies = v->desc->engine && layer.dialect != v->refused;
+            if (applies || !engine_rules[k].of_engine)
                 FP8_TRY(engine_rules[k].check(v, &layer, err));
         }
     }
