@@ -43,30 +43,12 @@ VEC_FN vec_f32 vec_abs(vec_f32 x)
     return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
 }
 
-/* The smaller, the larger; b if either is NaN, or if they are equal. */
-VEC_FN vec_f32 vec_min(vec_f32 a, vec_f32 b)
+/* x limited to [-max, max]; NaN stays. Not by minima and maxima: those may flush a subnormal. */
+VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
 {
-    return _mm256_min_ps(a, b);
-}
-
-VEC_FN vec_f32 vec_max(vec_f32 a, vec_f32 b)
-{
-    return _mm256_max_ps(a, b);
-}
-
-/* The larger of two that are not negative, compared as bits: NaN above infinity above all numbers.
- */
-VEC_FN vec_f32 vec_max_bits(vec_f32 a, vec_f32 b)
-{
-    return _mm256_castsi256_ps(_mm256_max_epu32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
-}
-
-/* The largest lane; no NaN among them. */
-VEC_FN float vec_reduce_max(vec_f32 x)
-{
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
+    const vec_f32 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f));
+    const vec_f32 over = _mm256_cmp_ps(vec_abs(x), _mm256_set1_ps(max), _CMP_GT_OQ);
+    return _mm256_blendv_ps(x, _mm256_or_ps(sign, _mm256_set1_ps(max)), over);
 }
 
 /* NaN lanes become the quiet NaN without sign. */
@@ -122,13 +104,6 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xD8));
 }
 
-/* Rounded to bf16, as fp32. */
-VEC_FN vec_f32 vec_round_bf16(vec_f32 x)
-{
-    const __m256i upper = _mm256_set1_epi32((int)0xFFFF0000);
-    return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_bits(x, VEC_NOTHING), upper));
-}
-
 VEC_FN vec_f32 vec_load_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
@@ -137,12 +112,6 @@ VEC_FN vec_f32 vec_load_f16(const void *p)
 VEC_FN void vec_store_f16(void *p, vec_f32 x)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-}
-
-/* Rounded to fp16, as fp32. */
-VEC_FN vec_f32 vec_round_f16(vec_f32 x)
-{
-    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /* fp32 of VEC_GROUP codes of a format with infinities or of e4m3fn. e5m2 is the upper half of fp16;

@@ -36,28 +36,12 @@ VEC_FN vec_f32 vec_abs(vec_f32 x)
     return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FFFFFFF)));
 }
 
-/* The smaller, the larger; b if either is NaN, or if they are equal. */
-VEC_FN vec_f32 vec_min(vec_f32 a, vec_f32 b)
+/* x limited to [-max, max]; NaN stays. Not by minima and maxima: those may flush a subnormal. */
+VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
 {
-    return _mm512_min_ps(a, b);
-}
-
-VEC_FN vec_f32 vec_max(vec_f32 a, vec_f32 b)
-{
-    return _mm512_max_ps(a, b);
-}
-
-/* The larger of two that are not negative, compared as bits: NaN above infinity above all numbers.
- */
-VEC_FN vec_f32 vec_max_bits(vec_f32 a, vec_f32 b)
-{
-    return _mm512_castsi512_ps(_mm512_max_epu32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-}
-
-/* The largest lane; no NaN among them. */
-VEC_FN float vec_reduce_max(vec_f32 x)
-{
-    return _mm512_reduce_max_ps(x);
+    const vec_f32 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f));
+    const __mmask16 over = _mm512_cmp_ps_mask(vec_abs(x), _mm512_set1_ps(max), _CMP_GT_OQ);
+    return _mm512_mask_or_ps(x, over, sign, _mm512_set1_ps(max));
 }
 
 /* NaN lanes become the quiet NaN without sign. */
@@ -113,13 +97,6 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, both));
 }
 
-/* Rounded to bf16, as fp32. */
-VEC_FN vec_f32 vec_round_bf16(vec_f32 x)
-{
-    const __m512i upper = _mm512_set1_epi32((int)0xFFFF0000);
-    return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_bits(x, VEC_NOTHING), upper));
-}
-
 VEC_FN vec_f32 vec_load_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -129,12 +106,6 @@ VEC_FN void vec_store_f16(void *p, vec_f32 x)
 {
     const __m256i half = _mm512_maskz_cvtps_ph(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT);
     _mm256_storeu_si256((__m256i *)p, half);
-}
-
-/* Rounded to fp16, as fp32. */
-VEC_FN vec_f32 vec_round_f16(vec_f32 x)
-{
-    return _mm512_cvtph_ps(_mm512_maskz_cvtps_ph(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT));
 }
 
 /* fp32 of VEC_GROUP codes of a format with infinities or of e4m3fn. e5m2 is the upper half of fp16;

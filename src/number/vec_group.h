@@ -45,12 +45,6 @@ VEC_FN void vec_load_group(vec_f32 x[4], const void *p, fp8_dtype dtype)
     }
 }
 
-/* x limited to [-max, max]; NaN stays. */
-VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
-{
-    return vec_max(vec_set1(-max), vec_min(vec_set1(max), x));
-}
-
 VEC_FN void vec_store_group_f32(void *p, const vec_f32 x[4])
 {
     for (int k = 0; k < 4; k++)

@@ -8,7 +8,7 @@
 #include "golden/golden.h"
 #include "number/dtype.h"
 #include "number/number.h"
-#include "unit/levels.h"
+#include "support/levels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * against the table of dtypes element by element; and what it refuses. */
 #include "number/dtype.h"
 #include "number/number.h"
-#include "unit/levels.h"
+#include "support/levels.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

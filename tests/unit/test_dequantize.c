@@ -7,8 +7,8 @@
 #include "number/dtype.h"
 #include "number/number.h"
 #include "op/quantize.h"
-#include "unit/guard.h"
-#include "unit/levels.h"
+#include "support/guard.h"
+#include "support/levels.h"
 
 #include <math.h>
 #include <setjmp.h>
