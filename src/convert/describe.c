@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * describe.c - the json of the output: config.json with the quantization spliced in or cut out, and
+ * hf_quant_config.json where the dialect has one. The ignore list is the set of modules that were
+ * kept, no more and no less. */
+#include "ckpt/announce.h"
+#include "convert/durable.h"
+#include "convert/run.h"
+
+#include <string.h>
+
+/* Names of modules, all in one block of memory. */
+typedef struct modules {
+    const char **names;
+    int64_t count;
+    char *text;
+} modules;
+
+typedef bool (*choice_fn)(const fp8_convert *conv, int64_t item, const fp8_dialect *dialect);
+
+/* Weights of two or more dimensions in high precision: what a loader might take for a linear. */
+static bool is_kept(const fp8_convert *conv, int64_t item, const fp8_dialect *dialect)
+{
+    (void)dialect;
+    const fp8_item *it = &conv->items[item];
+    fp8_tensor_info info = fp8_item_info(conv, item);
+    bool high = it->action == FP8_ACTION_KEEP || it->action == FP8_ACTION_DEQUANTIZE;
+    bool weight = fp8_module_bytes(info.name, info.name_bytes) < info.name_bytes ||
+                  it->kind == FP8_KIND_EXPERTS || it->kind == FP8_KIND_EXPERTS_IN_OUT;
+    return high && weight && info.ndim >= 2;
+}
+
+static bool is_of_dialect(const fp8_convert *conv, int64_t item, const fp8_dialect *dialect)
+{
+    const fp8_item *it = &conv->items[item];
+    return it->dialect && fp8_item_dialect(conv, item) == dialect;
+}
+
+/* A tied output head is a module without a tensor of its own; loaders must leave it alone too. */
+static bool lacks_head(const fp8_convert *conv)
+{
+    static const char head[] = "lm_head.weight";
+    return conv->config.tied && fp8_checkpoint_index(conv->ckpt, head, sizeof head - 1) < 0;
+}
+
+static void modules_free(const fp8_context *ctx, modules *m)
+{
+    fp8_release(ctx, m->names);
+    fp8_release(ctx, m->text);
+}
+
+/* The modules of all items chosen, and `extra` unless it is NULL. */
+static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
+                               const fp8_dialect *dialect, const char *extra, modules *out,
+                               fp8_error *err)
+{
+    uint64_t bytes = extra ? strlen(extra) + 1 : 0;
+    int64_t n = extra ? 1 : 0;
+    for (int64_t i = 0; i < conv->count; i++)
+        if (choice(conv, i, dialect)) {
+            bytes += fp8_item_info(conv, i).name_bytes + 1;
+            n++;
+        }
+    *out = (modules){fp8_alloc_zeroed(conv->ctx, (uint64_t)n, sizeof *out->names), 0,
+                     fp8_alloc(conv->ctx, bytes)};
+    FP8_FAIL_IF(!out->names || !out->text, err, FP8_E_NO_MEMORY, "no memory for %lld names",
+                (long long)n);
+    char *text = out->text;
+    if (extra) {
+        out->names[out->count++] = strcpy(text, extra);
+        text += strlen(extra) + 1;
+    }
+    for (int64_t i = 0; i < conv->count; i++)
+        if (choice(conv, i, dialect)) {
+            fp8_tensor_info info = fp8_item_info(conv, i);
+            uint64_t module = fp8_module_bytes(info.name, info.name_bytes);
+            memcpy(text, info.name, module);
+            text[module] = 0;
+            out->names[out->count++] = text;
+            text += module + 1;
+        }
+    return FP8_OK;
+}
+
+enum { GROUPS = 32 };
+
+typedef struct groups {
+    fp8_config_group list[GROUPS];
+    modules modules[GROUPS];
+    int64_t count;
+} groups;
+
+static void groups_free(const fp8_context *ctx, groups *g)
+{
+    for (int64_t i = 0; i < g->count; i++)
+        modules_free(ctx, &g->modules[i]);
+}
+
+/* One group for each dialect that some item has. */
+static fp8_status list_groups(const fp8_convert *conv, groups *out, fp8_error *err)
+{
+    bool used[256] = {false};
+    for (int64_t i = 0; i < conv->count; i++)
+        used[conv->items[i].dialect] = true;
+    for (int64_t row = 0; fp8_dialect_at(row); row++) {
+        const fp8_dialect *dialect = fp8_dialect_at(row);
+        if (!used[row + 1])
+            continue;
+        FP8_FAIL_IF(out->count == GROUPS, err, FP8_E_UNSUPPORTED, "more than %d schemes", GROUPS);
+        modules *m = &out->modules[out->count];
+        fp8_status status = list_modules(conv, is_of_dialect, dialect, NULL, m, err);
+        out->list[out->count++] = (fp8_config_group){dialect, m->names, m->count};
+        FP8_TRY(status);
+    }
+    return FP8_OK;
+}
+
+/* Both texts, NULL where there is none to write. */
+static fp8_status make_texts(const fp8_convert *conv, groups *g, modules *kept, char **value,
+                             char **modelopt, fp8_error *err)
+{
+    FP8_TRY(list_groups(conv, g, err));
+    FP8_TRY(list_modules(conv, is_kept, NULL, lacks_head(conv) ? "lm_head" : NULL, kept, err));
+    if (!g->count)
+        return FP8_OK;
+    FP8_TRY(
+        fp8_announce_config(conv->ctx, g->list, g->count, kept->names, kept->count, value, err));
+    return fp8_announce_modelopt(conv->ctx, g->list[0].dialect, kept->names, kept->count, modelopt,
+                                 err);
+}
+
+static fp8_status announce(const fp8_convert *conv, char **value, char **modelopt, fp8_error *err)
+{
+    *value = *modelopt = NULL;
+    groups *g = fp8_alloc_zeroed(conv->ctx, 1, sizeof *g);
+    FP8_FAIL_IF(!g, err, FP8_E_NO_MEMORY, "no memory for the groups of the config");
+    modules kept = {0};
+    fp8_status status = make_texts(conv, g, &kept, value, modelopt, err);
+    groups_free(conv->ctx, g);
+    modules_free(conv->ctx, &kept);
+    fp8_release(conv->ctx, g);
+    return status;
+}
+
+static fp8_status write_config(fp8_convert *conv, const char *value, fp8_error *err)
+{
+    const fp8_checkpoint *ckpt = conv->ckpt;
+    if (!ckpt->config && !value)
+        return FP8_OK;
+    const char *text = ckpt->config ? ckpt->config : "{\n}\n";
+    uint64_t bytes = ckpt->config ? ckpt->config_bytes : strlen(text), out_bytes;
+    char *out;
+    FP8_TRY(fp8_config_splice(conv->ctx, text, bytes, value, &out, &out_bytes, err));
+    fp8_status status = fp8_write_text(conv->ctx, conv->files, "config.json", out, out_bytes, err);
+    fp8_release(conv->ctx, out);
+    return status;
+}
+
+fp8_status fp8_describe_check(const fp8_convert *conv, fp8_error *err)
+{
+    char *value, *modelopt;
+    fp8_status status = announce(conv, &value, &modelopt, err);
+    fp8_release(conv->ctx, value);
+    fp8_release(conv->ctx, modelopt);
+    return status;
+}
+
+fp8_status fp8_describe_output(fp8_convert *conv, fp8_error *err)
+{
+    char *value, *modelopt;
+    fp8_status status = announce(conv, &value, &modelopt, err);
+    if (status == FP8_OK)
+        status = write_config(conv, value, err);
+    if (status == FP8_OK && modelopt)
+        status = fp8_write_text(conv->ctx, conv->files, "hf_quant_config.json", modelopt,
+                                strlen(modelopt), err);
+    fp8_release(conv->ctx, value);
+    fp8_release(conv->ctx, modelopt);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * durable.c - writing, syncing, making and removing. */
+#define _GNU_SOURCE
+#include "convert/durable.h"
+#include "ckpt/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MODE = 0666, DIRECTORY_MODE = 0777, TREE_FDS = 16 };
+
+/* A file that we write to or make is never merely "not found": the place is unusable. */
+static fp8_status fail_write(fp8_error *err, int os_errno, const char *verb, const char *path)
+{
+    fp8_status status = fp8_fail_os(err, os_errno, "cannot %s %s", verb, path);
+    if (status != FP8_E_NOT_FOUND)
+        return status;
+    if (err)
+        err->code = FP8_E_IO;
+    return FP8_E_IO;
+}
+
+fp8_status fp8_pwrite_all(int fd, const void *src, uint64_t bytes, uint64_t offset,
+                          const char *path, fp8_error *err)
+{
+    const char *from = src;
+    while (bytes) {
+        ssize_t n = pwrite(fd, from, bytes < 1u << 30 ? bytes : 1u << 30, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return fail_write(err, n < 0 ? errno : EIO, "write", path);
+        from += n;
+        offset += (uint64_t)n;
+        bytes -= (uint64_t)n;
+    }
+    return FP8_OK;
+}
+
+/* The kernel or the file system cannot copy between these two files: no error of the disk. */
+static bool cannot_copy(int code)
+{
+    return code == EXDEV || code == EINVAL || code == ENOSYS || code == EOPNOTSUPP ||
+           code == EPERM || code == EBADF || code == ETXTBSY;
+}
+
+fp8_status fp8_copy_bytes(const fp8_copy *copy, char *buffer, uint64_t room, fp8_error *err)
+{
+    uint64_t done = 0;
+    bool by_kernel = true;
+    while (done < copy->bytes) {
+        off_t from = (off_t)(copy->from_offset + done), to = (off_t)(copy->to_offset + done);
+        uint64_t left = copy->bytes - done;
+        if (by_kernel) {
+            ssize_t n = copy_file_range(copy->from, &from, copy->to, &to, left, 0);
+            if (n > 0)
+                done += (uint64_t)n;
+            else if (n < 0 && !cannot_copy(errno) && errno != EINTR)
+                return fail_write(err, errno, "copy to", copy->to_path);
+            else
+                by_kernel = n < 0 && errno == EINTR; /* 0: let pread say what the end means */
+            continue;
+        }
+        uint64_t n = left < room ? left : room;
+        FP8_TRY(fp8_pread_all(copy->from, buffer, n, (uint64_t)from, copy->from_path, err));
+        FP8_TRY(fp8_pwrite_all(copy->to, buffer, n, (uint64_t)to, copy->to_path, err));
+        done += n;
+    }
+    return FP8_OK;
+}
+
+fp8_status fp8_open_output(const char *path, int flags, int *fd, fp8_error *err)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, FILE_MODE);
+    return *fd < 0 ? fail_write(err, errno, "create", path) : FP8_OK;
+}
+
+fp8_status fp8_sync_file(int fd, const char *path, fp8_error *err)
+{
+    return fdatasync(fd) ? fail_write(err, errno, "sync", path) : FP8_OK;
+}
+
+fp8_status fp8_sync_directory(const char *path, fp8_error *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail_write(err, errno, "open", path);
+    /* EINVAL: a file system that cannot sync directories */
+    int code = fsync(fd) && errno != EINVAL ? errno : 0;
+    close(fd);
+    return code ? fail_write(err, code, "sync", path) : FP8_OK;
+}
+
+fp8_status fp8_sync_parent(const fp8_context *ctx, const char *path, fp8_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *parent = fp8_copy_text(ctx, path, slash > path ? (uint64_t)(slash - path) : 1);
+    FP8_FAIL_IF(!parent, err, FP8_E_NO_MEMORY, "no memory for a path");
+    fp8_status status = fp8_sync_directory(parent, err);
+    fp8_release(ctx, parent);
+    return status;
+}
+
+fp8_status fp8_make_directory(const char *path, fp8_error *err)
+{
+    if (mkdir(path, DIRECTORY_MODE) && errno != EEXIST)
+        return fail_write(err, errno, "make", path);
+    return FP8_OK;
+}
+
+fp8_status fp8_write_text(const fp8_context *ctx, const char *directory, const char *file,
+                          const char *text, uint64_t bytes, fp8_error *err)
+{
+    char *path = fp8_join_path(ctx, directory, file);
+    FP8_FAIL_IF(!path, err, FP8_E_NO_MEMORY, "no memory for a path");
+    int fd = -1;
+    fp8_status status = fp8_open_output(path, O_TRUNC, &fd, err);
+    if (status == FP8_OK)
+        status = fp8_pwrite_all(fd, text, bytes, 0, path, err);
+    if (status == FP8_OK)
+        status = fp8_sync_file(fd, path, err);
+    if (fd >= 0 && close(fd) && status == FP8_OK)
+        status = fail_write(err, errno, "close", path);
+    fp8_release(ctx, path);
+    return status;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *where)
+{
+    (void)info;
+    (void)where;
+    int code = type == FTW_DP ? rmdir(path) : unlink(path);
+    return code && errno != ENOENT ? errno : 0;
+}
+
+fp8_status fp8_remove_tree(const char *path, fp8_error *err)
+{
+    int code = nftw(path, remove_one, TREE_FDS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    if (code == 0 || (code < 0 && errno == ENOENT))
+        return FP8_OK;
+    return fail_write(err, code < 0 ? errno : code, "remove", path);
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * output.c - finished slabs to their final offsets in the output shards, one shard open at a time.
+ * Writing to disk is kept flowing; every sync_bytes, and at the end of a shard, the data is synced
+ * and then the items that it completes are recorded, in this order. */
+#define _GNU_SOURCE
+#include "ckpt/file.h"
+#include "convert/durable.h"
+#include "convert/layout.h"
+#include "convert/measure.h"
+#include "convert/run.h"
+#include "convert/work.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static const uint64_t flush_bytes = (uint64_t)8 << 20;
+
+/* ---- one shard
+ * ----------------------------------------------------------------------------------- */
+
+static uint64_t data_offset(const fp8_run *run)
+{
+    return run->conv->layout.shards[run->shard].head_bytes;
+}
+
+/* Bytes at `offset` of the shard's data. */
+static fp8_status put(fp8_run *run, const void *src, uint64_t bytes, uint64_t offset,
+                      fp8_error *err)
+{
+    uint64_t at = data_offset(run) + offset;
+    FP8_TRY(fp8_pwrite_all(run->fd, src, bytes, at, run->path, err));
+    run->unsynced += bytes;
+    return FP8_OK;
+}
+
+/* Lets the disk begin with [offset, offset + bytes) of the shard's data, and what precedes it. */
+static void flush(fp8_run *run, uint64_t offset, uint64_t bytes)
+{
+    uint64_t begin = data_offset(run) + offset, end = begin + bytes;
+    bool joins = begin <= run->flush_end && end >= run->flush_begin && run->flush_end;
+    if (joins) {
+        begin = begin < run->flush_begin ? begin : run->flush_begin;
+        end = end > run->flush_end ? end : run->flush_end;
+    }
+    if (end - begin >= flush_bytes || (!joins && run->flush_end)) {
+        uint64_t from = joins ? begin : run->flush_begin, to = joins ? end : run->flush_end;
+        (void)sync_file_range(run->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
+        begin = joins ? end : begin;
+    }
+    run->flush_begin = begin;
+    run->flush_end = end;
+}
+
+static fp8_status put_input_scale(fp8_run *run, const fp8_entry *entry, fp8_error *err)
+{
+    fp8_convert *conv = run->conv;
+    int64_t source = conv->roles.tensors[entry->item].input;
+    float value;
+    if (conv->activation) {
+        fp8_tensor_info info = fp8_item_info(conv, entry->item);
+        FP8_TRY(fp8_activation_find(conv->activation, info.name, info.name_bytes, &value, err));
+    } else {
+        fp8_tensor_info info = fp8_item_info(conv, source);
+        char bytes[8];
+        FP8_TRY(fp8_checkpoint_read(conv->ckpt, &info, 0, info.bytes, bytes, err));
+        FP8_TRY(fp8_cast(conv->ctx, bytes, info.dtype, &value, FP8_F32, 1, 0, err));
+    }
+    return put(run, &value, sizeof value, entry->begin, err);
+}
+
+/* Pieces that no slab gives: markers and static activation scales. */
+static fp8_status put_small_pieces(fp8_run *run, const fp8_out_shard *shard, fp8_error *err)
+{
+    for (int64_t i = 0; i < shard->entries; i++) {
+        const fp8_entry *entry = &run->conv->layout.entries[shard->first_entry + i];
+        if (entry->part == FP8_PART_INPUT_SCALE)
+            FP8_TRY(put_input_scale(run, entry, err));
+        if (entry->part == FP8_PART_MARKER) {
+            const fp8_dialect *dialect = fp8_item_dialect(run->conv, entry->item);
+            FP8_TRY(put(run, dialect->marker_text, entry->bytes, entry->begin, err));
+        }
+    }
+    return FP8_OK;
+}
+
+static fp8_status put_head(fp8_run *run, const fp8_out_shard *shard, fp8_error *err)
+{
+    char *head;
+    uint64_t bytes;
+    FP8_TRY(fp8_layout_head(run->conv, shard, &head, &bytes, err));
+    fp8_status status = fp8_pwrite_all(run->fd, head, bytes, 0, run->path, err);
+    fp8_release(run->conv->ctx, head);
+    return status;
+}
+
+static fp8_status open_shard(fp8_run *run, int64_t index, fp8_error *err)
+{
+    const fp8_out_shard *shard = &run->conv->layout.shards[index];
+    run->path = fp8_join_path(run->conv->ctx, run->conv->files, shard->file);
+    FP8_FAIL_IF(!run->path, err, FP8_E_NO_MEMORY, "no memory for a path");
+    run->shard = index;
+    run->flush_begin = run->flush_end = 0;
+    FP8_TRY(fp8_open_output(run->path, 0, &run->fd, err));
+    if (ftruncate(run->fd, (off_t)(shard->head_bytes + shard->data_bytes)))
+        return fp8_fail_os(err, errno, "cannot extend %s", run->path);
+    FP8_TRY(fp8_sync_directory(run->conv->files, err));
+    FP8_TRY(put_head(run, shard, err));
+    return put_small_pieces(run, shard, err);
+}
+
+void fp8_output_abandon(fp8_run *run)
+{
+    if (run->fd >= 0)
+        close(run->fd);
+    fp8_release(run->conv->ctx, run->path);
+    run->fd = -1;
+    run->path = NULL;
+    run->shard = -1;
+}
+
+fp8_status fp8_output_sync(fp8_run *run, fp8_error *err)
+{
+    if (run->fd >= 0) {
+        FP8_TRY(fp8_sync_file(run->fd, run->path, err));
+        (void)posix_fadvise(run->fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
+    if (run->record_count)
+        FP8_TRY(fp8_journal_sync_stats(&run->journal, err));
+    FP8_TRY(fp8_journal_append(&run->journal, run->records, run->record_count, err));
+    run->record_count = 0;
+    run->unsynced = 0;
+    return FP8_OK;
+}
+
+fp8_status fp8_output_close(fp8_run *run, fp8_error *err)
+{
+    FP8_TRY(fp8_output_sync(run, err));
+    int code = run->fd >= 0 && close(run->fd) ? errno : 0;
+    run->fd = -1;
+    if (code)
+        return fp8_fail_os(err, code, "cannot close %s", run->path);
+    fp8_output_abandon(run);
+    return FP8_OK;
+}
+
+/* ---- one slab
+ * ------------------------------------------------------------------------------------ */
+
+static fp8_status explain(const fp8_run *run, const fp8_job *job, fp8_error *err)
+{
+    fp8_tensor_info info = fp8_item_info(run->conv, job->item);
+    if (err)
+        *err = job->err;
+    if (job->status != FP8_E_NAN || job->err.pos < 0) {
+        fp8_error_prefix(err, "%s", info.name);
+        return job->status;
+    }
+    int64_t pos = job->err.pos, cols = job->g->m.cols;
+    return fp8_fail_at(err, FP8_E_NAN, pos,
+                       "%s: %s: NaN or infinity at element %lld (row %lld, column %lld)", info.file,
+                       info.name, (long long)pos, (long long)(pos / cols), (long long)(pos % cols));
+}
+
+static fp8_status copy_piece(fp8_run *run, const fp8_job *job, fp8_error *err)
+{
+    const fp8_convert *conv = run->conv;
+    fp8_tensor_info info = fp8_item_info(conv, job->item);
+    uint64_t row = (uint64_t)job->row, at = conv->items[job->item].data_begin + row;
+    fp8_copy copy = {.to = run->fd,
+                     .from_offset = info.offset + row,
+                     .to_offset = data_offset(run) + at,
+                     .bytes = (uint64_t)job->rows,
+                     .from_path = info.file,
+                     .to_path = run->path};
+    FP8_TRY(fp8_source_fd(&run->source, job->item, &copy.from, err));
+    FP8_TRY(fp8_copy_bytes(&copy, job->memory, conv->limits.slab_bytes, err));
+    fp8_source_advise(&run->source, job->item, row, copy.bytes, POSIX_FADV_DONTNEED);
+    run->unsynced += copy.bytes;
+    flush(run, at, copy.bytes);
+    return FP8_OK;
+}
+
+static fp8_status put_scales(fp8_run *run, const fp8_job *job, fp8_error *err)
+{
+    const fp8_item *it = &run->conv->items[job->item];
+    uint64_t width = (uint64_t)fp8_dtype_bits((fp8_dtype)it->scale) / 8;
+    return put(run, job->memory + job->map.out, (uint64_t)job->rows * width,
+               it->scale_begin + (uint64_t)job->row * width, err);
+}
+
+/* The slab's data, and its scales if it has some. */
+static fp8_status put_slab(fp8_run *run, const fp8_job *job, fp8_error *err)
+{
+    const fp8_item *it = &run->conv->items[job->item];
+    const fp8_geometry *g = job->g;
+    uint64_t width = (uint64_t)g->m.cols * (uint64_t)fp8_dtype_bits(g->out) / 8;
+    uint64_t at = it->data_begin + (uint64_t)(job->expert * g->m.rows + job->row) * width;
+    uint64_t bytes = (uint64_t)job->rows * width, offset, scales;
+    FP8_TRY(put(run, job->memory + job->map.out, bytes, at, err));
+    flush(run, at, bytes);
+    if (job->kind != FP8_JOB_ENCODE)
+        return FP8_OK;
+    scales = fp8_job_scales_out(job, &offset);
+    fp8_measure_add(&run->stats, &job->stats,
+                    (const double *)(const void *)(job->memory + job->map.sums), job->chunks);
+    return put(run, job->memory + job->map.scales_out, scales, it->scale_begin + offset, err);
+}
+
+static fp8_status finish_item(fp8_run *run, const fp8_job *job, fp8_error *err)
+{
+    const fp8_item *it = &run->conv->items[job->item];
+    if (run->journal.stats_fd >= 0 && fp8_item_encodes(it)) {
+        fp8_measure_finish(run->conv->ctx, job->g->out, &run->stats);
+        FP8_TRY(fp8_journal_put_stats(&run->journal, job->item, &run->stats, err));
+    }
+    run->stats = (fp8_tensor_stats){0};
+    run->records[run->record_count++] =
+        (fp8_record){.kind = FP8_RECORD_ITEM, .a = (uint64_t)job->item};
+    run->progress.tensors_done++;
+    if (run->record_count == FP8_RECORDS || run->unsynced >= run->conv->limits.sync_bytes)
+        return fp8_output_sync(run, err);
+    return FP8_OK;
+}
+
+static fp8_status put_job(fp8_run *run, fp8_job *job, fp8_error *err)
+{
+    int64_t shard = run->conv->items[job->item].shard;
+    if (shard != run->shard) {
+        FP8_TRY(fp8_output_close(run, err));
+        FP8_TRY(open_shard(run, shard, err));
+    }
+    if (job->kind == FP8_JOB_COPY)
+        return copy_piece(run, job, err);
+    return job->kind == FP8_JOB_SCALES ? put_scales(run, job, err) : put_slab(run, job, err);
+}
+
+fp8_status fp8_output_take(void *user, fp8_job *job, fp8_error *err)
+{
+    fp8_run *run = user;
+    if (job->status != FP8_OK)
+        return explain(run, job, err);
+    if (job->kind == FP8_JOB_AMAX)
+        return FP8_OK;
+    FP8_TRY(put_job(run, job, err));
+    run->progress.tensor = fp8_item_info(run->conv, job->item).name;
+    run->progress.bytes_done += fp8_job_source_bytes(run->conv, job);
+    return job->last ? finish_item(run, job, err) : FP8_OK;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sheet.h - the header of one output file and the index of all: the texts that name every piece.
+ * Names and shapes of scales are made here when they are needed, and not kept in the plan. */
+#ifndef FP8_CONVERT_SHEET_H
+#define FP8_CONVERT_SHEET_H
+
+#include "convert/layout.h"
+
+/* Sorts the shard's entries, and fills their offsets, the items' offsets and the shard's sizes. */
+fp8_status fp8_sheet_place(fp8_convert *conv, fp8_out_shard *shard, fp8_error *err);
+
+#endif
