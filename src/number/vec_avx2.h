@@ -6,10 +6,12 @@
  * the default rounding mode; denormals-are-zero and flush-to-zero change nothing.
  *
  * Encoding an 8-bit float: with E = the exponent of |x|, or of the format's smallest normal if that
- * is larger, adding 2^(E + 23 - mantissa_bits) rounds |x| to nearest even at the format's last bit;
- * the difference in bits counts units of that bit, so
- *     magnitude = (bits of the sum - bits of the addend) + (E - E of the smallest normal) *
- * 2^mantissa_bits for normal and subnormal results alike. */
+ * is larger, adding A = 2^(E + 23 - mantissa_bits) rounds |x| to nearest even at the format's last
+ * bit, and the difference in bits counts units of that bit. With E0 = E of the smallest normal,
+ *
+ *     magnitude = bits(|x| + A) - bits(A) + (E - E0) * 2^mantissa_bits
+ *
+ * for normal and subnormal results alike. */
 #ifndef FP8_NUMBER_VEC_AVX2_H
 #define FP8_NUMBER_VEC_AVX2_H
 
@@ -153,6 +155,16 @@ VEC_FN vec_f32 vec_decode_fnuz(const void *p, fp8_format f)
     const __m256i sign =
         _mm256_and_si256(_mm256_slli_epi32(code, 24), _mm256_set1_epi32(INT32_MIN));
     return _mm256_castsi256_ps(_mm256_or_si256(bits, sign));
+}
+
+/* fp32 of VEC_LANES codes of e8m0: the exponent's field; 2^-127 is subnormal, 0xFF is NaN. */
+VEC_FN vec_f32 vec_decode_e8m0(const void *p)
+{
+    const __m256i code = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    const __m256i top = _mm256_set1_epi32(0x400000);
+    const __m256i bits = _mm256_max_epu32(_mm256_slli_epi32(code, 23), top);
+    const __m256i is_nan = _mm256_cmpeq_epi32(code, _mm256_set1_epi32(0xFF));
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_and_si256(is_nan, top)));
 }
 
 /* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. */

@@ -151,6 +151,16 @@ VEC_FN vec_f32 vec_decode_fnuz(const void *p, fp8_format f)
         _mm512_mask_or_epi32(bits, is_nan, bits, _mm512_set1_epi32(0x7FC00000)));
 }
 
+/* fp32 of VEC_LANES codes of e8m0: the exponent's field; 2^-127 is subnormal, 0xFF is NaN. */
+VEC_FN vec_f32 vec_decode_e8m0(const void *p)
+{
+    const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    const __m512i top = _mm512_set1_epi32(0x400000);
+    const __m512i bits = _mm512_max_epu32(_mm512_slli_epi32(code, 23), top);
+    const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(code, _mm512_set1_epi32(0xFF));
+    return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, is_nan, bits, top));
+}
+
 /* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. */
 VEC_FN __m512i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound)
 {

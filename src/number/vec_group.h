@@ -22,27 +22,25 @@ VEC_FN fp8_format vec_format(fp8_dtype dtype)
                                    : fp8_format_e5m2fnuz();
 }
 
-/* VEC_LANES elements of F32, F16 or BF16 at p as fp32. */
+/* VEC_LANES elements at p as fp32: of F32, F16, BF16, E8M0FNU or a fnuz format. */
 VEC_FN vec_f32 vec_load(const void *p, fp8_dtype dtype)
 {
-    return dtype == FP8_F32   ? vec_load_f32(p)
-           : dtype == FP8_F16 ? vec_load_f16(p)
-                              : vec_load_bf16(p);
+    return dtype == FP8_F32       ? vec_load_f32(p)
+           : dtype == FP8_F16     ? vec_load_f16(p)
+           : dtype == FP8_BF16    ? vec_load_bf16(p)
+           : dtype == FP8_E8M0FNU ? vec_decode_e8m0(p)
+                                  : vec_decode_fnuz(p, vec_format(dtype));
 }
 
 /* VEC_GROUP elements of any dtype at p as fp32. */
 VEC_FN void vec_load_group(vec_f32 x[4], const void *p, fp8_dtype dtype)
 {
-    const int64_t bytes = vec_element_bytes(dtype);
-    const fp8_format f = vec_format(dtype);
-    if (bytes == 1 && !f.fnuz) {
-        vec_decode_fn(x, p, f);
+    if (dtype == FP8_E4M3FN || dtype == FP8_E5M2) {
+        vec_decode_fn(x, p, vec_format(dtype));
         return;
     }
-    for (int k = 0; k < 4; k++) {
-        const char *q = (const char *)p + k * VEC_LANES * bytes;
-        x[k] = bytes == 1 ? vec_decode_fnuz(q, f) : vec_load(q, dtype);
-    }
+    for (int k = 0; k < 4; k++)
+        x[k] = vec_load((const char *)p + k * VEC_LANES * vec_element_bytes(dtype), dtype);
 }
 
 VEC_FN void vec_store_group_f32(void *p, const vec_f32 x[4])
