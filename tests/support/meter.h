@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * meter.h - a context whose memory runs out at the Nth allocation, and which counts what is live:
- *
- *     meter_try(work, arg);     // work runs with failure at allocation 0, 1, 2 .. until it
- * succeeds
- */
+ * meter.h - runs something with memory that runs out at the 1st, 2nd, 3rd .. allocation, until it
+ * gets through. */
 #ifndef METER_H
 #define METER_H
 
-#include "base/context.h"
+#include "fp8.h"
 
-/* Something that allocates from ctx and frees all of it, whether it succeeds or not. */
+/* Something that allocates from ctx and frees all of it, whether it succeeds or not. One thread. */
 typedef fp8_status (*meter_work)(const fp8_context *ctx, void *arg);
 
-/* Runs work again and again, each time letting one allocation more succeed. Each run must end with
- * OK or NO_MEMORY and leave nothing allocated. Returns the number of runs. */
+/* Each run must end with NO_MEMORY, the last with OK, and leave nothing allocated. Returns the
+ * number of runs. */
 long meter_try(meter_work work, void *arg);
 
 #endif
