@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verbs.c - the table of verbs. */
+#include "cli/verbs.h"
+
+#include <string.h>
+
+#define SRC_TEXT "SRC is a directory, a model.safetensors.index.json or one .safetensors file.\n"
+
+static const cli_verb verbs[] = {
+    {"quantize", CLI_QUANTIZE, "SRC -o DST", 1, 1, cli_run_quantize,
+     "make an FP8 checkpoint from a bf16, f16 or f32 one",
+     "Makes DST, an FP8 checkpoint, from SRC in bf16, f16 or f32. Linear weights are\n"
+     "quantized; embeddings, heads, norms, routers and convolutions are kept.\n" SRC_TEXT,
+     "  fp8 quantize llama -o llama-fp8 --dry-run\n"
+     "  fp8 quantize llama -o llama-fp8\n"
+     "  fp8 verify llama-fp8 --against llama\n"
+     "  fp8 quantize llama -o llama-fp8 --scheme ct-channel --keep '*.down_proj'\n"},
+    {"dequantize", CLI_DEQUANTIZE, "SRC -o DST", 1, 1, cli_run_dequantize,
+     "make a bf16, f16 or f32 checkpoint from an FP8 one",
+     "Makes DST, a checkpoint without FP8, from SRC in any FP8 scheme.\n" SRC_TEXT,
+     "  fp8 dequantize deepseek-v3 -o deepseek-v3-bf16\n"
+     "  fp8 dequantize llama-fp8 -o llama-f32 --dtype f32\n"},
+    {"convert", CLI_CONVERT, "SRC -o DST --scheme S", 1, 1, cli_run_convert,
+     "change the scheme of an FP8 checkpoint",
+     "Makes DST, an FP8 checkpoint in scheme S, from SRC in another. Where both have\n"
+     "the same scale blocks nothing is computed and nothing is lost.\n" SRC_TEXT,
+     "  fp8 convert qwen3-fp8 -o qwen3-ct --scheme ct-block\n"},
+    {"inspect", CLI_INSPECT, "PATH", 1, 1, cli_run_inspect, "say what is in a checkpoint",
+     "Checks the headers of PATH and prints files, scheme, totals and tensors. Reads\n"
+     "no weights. PATH is a directory, an index.json or one .safetensors file.\n",
+     "  fp8 inspect llama\n"
+     "  fp8 inspect llama --json | jq '.tensors[].name'\n"},
+    {"verify", CLI_VERIFY, "DIR", 1, 1, cli_run_verify,
+     "check an FP8 checkpoint, alone or against its source",
+     "Checks files, index, scales and config of an FP8 checkpoint; with --against how\n"
+     "near its weights are to their source; with --for what that engine will refuse.\n"
+     "Exit code 1 if an error is found; warnings alone do not count.\n",
+     "  fp8 verify llama-fp8 --against llama\n"
+     "  fp8 verify llama-fp8 --for vllm --tp 8\n"},
+    {"diff", CLI_DIFF, "A B", 2, 2, cli_run_diff, "compare two checkpoints by their real values",
+     "Compares A and B tensor by tensor, FP8 weights by the numbers they stand for.\n"
+     "Exit code 1 if anything differs.\n",
+     "  fp8 diff llama-fp8 llama-fp8-of-last-week\n"},
+    {"schemes", CLI_SCHEMES, "", 0, 0, cli_run_schemes, "list schemes, numerics and engines",
+     "Lists what --scheme, --numerics and --for take, and who loads each scheme.\n",
+     "  fp8 schemes\n"},
+    {"doctor", CLI_DOCTOR, "", 0, 0, cli_run_doctor, "say what this build and this machine can do",
+     "Prints the version, the instruction set in use, the compiler and the threads:\n"
+     "what a bug report should contain.\n",
+     "  fp8 doctor\n"},
+};
+
+const cli_verb *cli_verb_at(int64_t i)
+{
+    return i >= 0 && i < (int64_t)(sizeof verbs / sizeof verbs[0]) ? &verbs[i] : NULL;
+}
+
+const char *cli_verb_name(int64_t i)
+{
+    const cli_verb *verb = cli_verb_at(i);
+    return verb != NULL ? verb->name : NULL;
+}
+
+const cli_verb *cli_verb_find(const char *name)
+{
+    const cli_verb *verb;
+    for (int64_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) {
+        if (strcmp(verb->name, name) == 0)
+            return verb;
+    }
+    return NULL;
+}
