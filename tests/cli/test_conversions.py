@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs on small checkpoints: results, JSON, quiet and verbose, dry runs."""
+
+import json
+import subprocess
+
+import command
+
+
+def parse_json(text):
+    """As python3 -m json.tool: one document, nothing after it; NaN and Infinity are errors."""
+    def refuse(constant):
+        raise ValueError(constant)
+    return json.loads(text, parse_constant=refuse)
+
+
+class Conversions(command.Case):
+    def test_the_main_job(self):
+        self.checkpoint()
+        done = self.run_fp8("quantize", "model", "-o", "out")
+        self.assertRegex(done.stdout, r"^out: 11 tensors, 6 changed, 5 kept; .* -> .*\n$")
+        self.assertTrue((self.folder / "out/model.safetensors").is_file())
+        self.assertFalse((self.folder / "out.partial").exists())
+        self.assertIn("good", self.run_fp8("verify", "out", "--against", "model").stdout)
+        self.run_fp8("diff", "out", "out")
+        self.assertIn("mlp.up_proj", self.run_fp8("diff", "model", "out", code=1).stdout)
+
+    def test_there_and_back(self):
+        self.checkpoint()
+        self.run_fp8("quantize", "model", "-o", "a", "-q")
+        self.run_fp8("dequantize", "a", "-o", "b", "--dtype", "f32", "-q")
+        self.run_fp8("quantize", "b", "-o", "c", "-q")
+        self.run_fp8("convert", "a", "-o", "d", "--scheme", "ct-block", "-q")
+        self.assertIn("ct-block", self.run_fp8("inspect", "d").stdout)
+        self.run_fp8("verify", "d", "--against", "model", "-q")
+        changed = parse_json(self.run_fp8("diff", "a", "d", "--json").stdout)
+        self.assertEqual(changed["differing"], 0)
+
+    def test_quiet_prints_nothing(self):
+        self.checkpoint()
+        for arguments in (["quantize", "model", "-o", "out"], ["quantize", "model", "-o", "x", "--dry-run"],
+                          ["inspect", "out"], ["verify", "out"], ["diff", "out", "out"]):
+            done = self.run_fp8(*arguments, "-q")
+            self.assertEqual(done.stdout + done.stderr, "", arguments)
+
+    def test_dry_run_writes_nothing_and_folds_layers(self):
+        self.checkpoint(tensors=command.llama(layers=12))
+        done = self.run_fp8("quantize", "model", "-o", "out", "--dry-run")
+        self.assert_no_output()
+        self.assertIn("model.layers.{0..11}.mlp.up_proj.weight", done.stdout)
+        self.assertIn("memory: at most", done.stdout)
+        self.assertIn("disk: needs", done.stdout)
+        for name in command.llama(layers=12):
+            self.assertIn(name, self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "-v").stdout)
+
+    def test_choices_by_name(self):
+        self.checkpoint()
+        plan = lambda *arguments: {row["name"]: row for row in parse_json(
+            self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "--json", *arguments).stdout)["tensors"]}
+        up, down, q = (f"model.layers.1.{x}_proj.weight" for x in ("mlp.up", "mlp.down", "self_attn.q"))
+        kept = plan("--keep", "*.down_proj")
+        self.assertEqual((kept[down]["action"], kept[up]["action"]), ("keep", "quantize"))
+        only = plan("--only", "re:.*layers[.]1[.]mlp", "--keep", down)
+        self.assertEqual([only[x]["action"] for x in (up, down, q)], ["quantize", "keep", "keep"])
+        chosen = plan("--scheme", "ct-block", "--set", "*.q_proj=ct-channel")
+        self.assertEqual((chosen[q]["scheme"], chosen[up]["scheme"]), ("ct-channel", "ct-block"))
+
+    def test_json(self):
+        self.checkpoint()
+        made = parse_json(self.run_fp8("quantize", "model", "-o", "out", "--json").stdout)
+        self.assertEqual((made["output"], made["complete"], made["tensors"]), ("out", True, 11))
+        plan = parse_json(self.run_fp8("quantize", "model", "-o", "x", "--dry-run", "--json").stdout)
+        self.assertEqual(len(plan["tensors"]), plan["summary"]["tensors"])
+        self.assertEqual(sum(row["bytes_in"] for row in plan["tensors"]), plan["summary"]["bytes_in"])
+        self.assertEqual(plan["summary"]["bytes_out"], made["bytes_out"])
+        self.assertTrue(all(row["reason"] for row in plan["tensors"]))
+        seen = parse_json(self.run_fp8("inspect", "out", "--json").stdout)
+        self.assertEqual(seen["scheme"], "hf-block")
+        self.assertEqual(sum(t["tensors"] for t in seen["dtypes"].values()), len(seen["tensors"]))
+        checked = parse_json(self.run_fp8("verify", "out", "--against", "model", "--json").stdout)
+        self.assertTrue(checked["summary"]["good"])
+        self.assertEqual(checked["summary"]["quantized"], 6)
+        self.assertEqual(parse_json(self.run_fp8("diff", "out", "out", "--json").stdout)["differing"], 0)
+        parse_json(self.run_fp8("doctor", "--json").stdout)
+        failed = parse_json(self.run_fp8("inspect", "nowhere", "--json", code=3).stdout)
+        self.assertEqual(failed["error"]["exit"], 3)
+
+    def test_names_that_attack(self):
+        self.checkpoint(tensors={"a\x1b[31mred\n\"\\\0\u202e.weight": command.bf16(4, 4), "\u4e2d": command.norm(3)})
+        for extra in ([], ["-v"]):
+            text = self.run_fp8("inspect", "model", *extra).stdout
+            self.assertNotIn("\x1b", text)
+            self.assertNotIn("\u202e", text)
+            self.assertIn("\\x1B[31mred\\x0A", text)
+            self.assertIn("\u4e2d", text)
+        names = [t["name"] for t in parse_json(self.run_fp8("inspect", "model", "--json").stdout)["tensors"]]
+        self.assertEqual(sorted(names), sorted(["a\x1b[31mred\n\"\\\0\u202e.weight", "\u4e2d"]))
+
+    def test_progress(self):
+        self.checkpoint()
+        plain = self.run_fp8("quantize", "model", "-o", "a", "--progress", "plain").stderr
+        self.assertRegex(plain, r"(?m)^fp8: 100%  .* of .*/s")
+        self.assertNotIn("\x1b", plain)
+        self.assertEqual(self.run_fp8("quantize", "model", "-o", "b", "--progress", "none").stderr, "")
+        lines = self.run_fp8("quantize", "model", "-o", "c", "--progress", "json").stderr.splitlines()
+        events = [parse_json(line) for line in lines if line.startswith("{")]
+        self.assertEqual(events[-1]["event"], "progress")
+        self.assertEqual(events[-1]["bytes_done"], events[-1]["bytes_total"])
+
+    def test_progress_on_a_terminal(self):
+        import os
+        import pty
+        self.checkpoint()
+        for no_color, dims in (("", True), ("1", False)):
+            master, slave = pty.openpty()
+            self.run_fp8("quantize", "model", "-o", "t" + no_color, stderr=slave,
+                         env={"TERM": "xterm", "NO_COLOR": no_color})
+            os.close(slave)
+            seen = os.read(master, 65536).decode()
+            os.close(master)
+            self.assertIn("\r", seen)
+            self.assertEqual("\x1b[2m" in seen, dims)
+            self.assertTrue(seen.endswith("\r\x1b[K"), repr(seen))
+
+    def test_existing_output(self):
+        self.checkpoint()
+        self.run_fp8("quantize", "model", "-o", "out", "-q")
+        before = (self.folder / "out/model.safetensors").read_bytes()
+        self.fails("quantize", "model", "-o", "out", "--scheme", "ct-channel", code=2, says=["out", "--force"])
+        self.assertEqual(before, (self.folder / "out/model.safetensors").read_bytes())
+        self.run_fp8("quantize", "model", "-o", "out/", "--scheme", "ct-channel", "--force", "-q")
+        self.assertNotEqual(before, (self.folder / "out/model.safetensors").read_bytes())
+        self.fails("quantize", "model", "-o", "model/inside", code=2, says=["model/inside"])
+
+    def test_parts(self):
+        self.checkpoint()
+        self.run_fp8("quantize", "model", "-o", "whole", "--max-shard-size", "100kB", "-q")
+        first = self.run_fp8("quantize", "model", "-o", "out", "--max-shard-size", "100kB", "--shard", "1/2", "--json")
+        self.assertFalse(parse_json(first.stdout)["complete"])
+        second = self.run_fp8("quantize", "model", "-o", "out", "--max-shard-size", "100kB", "--shard", "2/2", "--json")
+        self.assertTrue(parse_json(second.stdout)["complete"])
+        files = lambda name: {p.name: p.read_bytes() for p in (self.folder / name).iterdir()}
+        self.assertEqual(files("whole"), files("out"))
+
+    def test_tool_agrees_that_it_is_json(self):
+        self.checkpoint()
+        for arguments in (["quantize", "model", "-o", "x", "--dry-run"], ["inspect", "model"], ["schemes"], ["doctor"]):
+            text = self.run_fp8(*arguments, "--json").stdout
+            subprocess.run(["python3", "-m", "json.tool"], input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+
+
+if __name__ == "__main__":
+    command.main()

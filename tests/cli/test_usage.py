@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Help, version, and command lines that make no sense."""
+
+import command
+
+VERBS = ["quantize", "dequantize", "convert", "inspect", "verify", "diff", "schemes", "doctor"]
+
+
+class Usage(command.Case):
+    def test_help_of_each_verb(self):
+        for verb in VERBS:
+            text = self.run_fp8(verb, "--help").stdout
+            self.assertTrue(text.startswith(f"usage: fp8 {verb}"), text)
+            self.assertLessEqual(max(map(len, text.splitlines())), 80, verb)
+            self.assertIn("examples:", text)
+            self.assertEqual(text, self.run_fp8("help", verb).stdout)
+            self.assertEqual(text, self.run_fp8(verb, "-h", "--no-such-option").stdout)
+
+    def test_help_names_all_verbs(self):
+        text = self.run_fp8("--help").stdout
+        for verb in VERBS:
+            self.assertIn(verb, text)
+        self.assertEqual(text, self.run_fp8("help").stdout)
+        self.assertEqual(text, self.run_fp8(code=2).stderr)
+
+    def test_version(self):
+        version = self.run_fp8("--version").stdout
+        self.assertRegex(version, r"^fp8 \d+\.\d+\.\d+\n$")
+        self.assertEqual(version, self.run_fp8("quantize", "--version").stdout)
+        self.assertEqual(version, self.run_fp8("-V").stdout)
+
+    def test_errors_are_one_line_and_exit_2(self):
+        model = self.checkpoint()
+        for arguments, says in [
+            (["quantise"], ["quantise", "quantize"]),
+            (["frobnicate"], ["frobnicate", "--help"]),
+            (["help", "frobnicate"], ["frobnicate"]),
+            (["quantize"], ["path"]),
+            (["quantize", model], ["-o"]),
+            (["quantize", model, "out"], ["out", "-o"]),
+            (["quantize", model, "-o"], ["--output", "DST"]),
+            (["quantize", model, "-o", "out", "--shceme", "hf-block"], ["--shceme", "--scheme"]),
+            (["quantize", model, "-o", "out", "-Z"], ["-Z"]),
+            (["quantize", model, "-o", "out", "--json=yes"], ["--json"]),
+            (["quantize", model, "-o", "out", "--scheme", "hfblock"], ["hfblock", "hf-block"]),
+            (["quantize", model, "-o", "out", "--scheme", "int4"], ["int4", "hf-block", "ct-channel"]),
+            (["quantize", model, "-o", "out", "--for", "vlm"], ["vlm", "vllm"]),
+            (["quantize", model, "-o", "out", "--numerics", "x"], ["'x'", "best"]),
+            (["quantize", model, "-o", "out", "--max-memory", "99999999999GB"], ["99999999999GB", "64MiB"]),
+            (["quantize", model, "-o", "out", "--max-memory", "-1"], ["-1"]),
+            (["quantize", model, "-o", "out", "--shard", "3/2"], ["3/2"]),
+            (["quantize", model, "-o", "out", "--report", "r.txt"], ["r.txt", ".html"]),
+            (["quantize", model, "-o", "out", "-q", "-v"], ["--quiet", "--verbose"]),
+            (["quantize", model, "-o", "out", "--set", "x"], ["--set"]),
+            (["quantize", "", "-o", "out"], ["empty"]),
+            (["convert", model, "-o", "out"], ["--scheme"]),
+            (["diff", model], ["two"]),
+            (["verify", model, "--tp", "0"], ["--tp"]),
+            (["inspect", model, "--force"], ["--force"]),
+        ]:
+            self.fails(*arguments, code=2, says=says)
+        self.assert_no_output()
+
+    def test_lists_come_from_the_library(self):
+        import json
+        listed = json.loads(self.run_fp8("schemes", "--json").stdout)
+        names = [scheme["name"] for scheme in listed["schemes"]]
+        self.assertIn("hf-block", names)
+        self.assertIn("best", listed["numerics"])
+        self.assertIn("vllm", listed["engines"])
+        text = self.run_fp8("schemes").stdout
+        for name in names + listed["numerics"] + listed["engines"]:
+            self.assertIn(name, text)
+
+    def test_doctor(self):
+        text = self.run_fp8("doctor").stdout
+        for key in ["version", "isa", "threads"]:
+            self.assertIn(key + ": ", text)
+
+
+if __name__ == "__main__":
+    command.main()
