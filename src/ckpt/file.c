@@ -24,16 +24,9 @@ char *fp8_join_path(const fp8_context *ctx, const char *directory, const char *f
 
 static const char *kind_of_file(mode_t mode)
 {
-    switch (mode & S_IFMT) {
-    case S_IFDIR:
+    if (S_ISDIR(mode))
         return "a directory";
-    case S_IFIFO:
-        return "a FIFO";
-    case S_IFSOCK:
-        return "a socket";
-    default:
-        return "a device";
-    }
+    return S_ISFIFO(mode) ? "a FIFO" : "a device"; /* open(2) itself refuses a socket */
 }
 
 fp8_status fp8_open_regular(const char *path, int *fd, struct stat *info, fp8_error *err)

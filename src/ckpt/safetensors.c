@@ -390,12 +390,16 @@ static fp8_status check_ranges(const fp8_st_header *h, fp8_error *err)
     for (int64_t i = 0; i < h->count; i++) {
         const fp8_st_entry *e = &h->entries[i];
         fp8_span name = entry_name(h, i);
-        if (e->begin != end)
-            return fp8_fail_at(
-                err, FP8_E_FORMAT, (int64_t)(h->data_offset + end),
-                "tensor '%.*s' begins at byte %" PRIu64 " of the data, %s %" PRIu64,
-                fp8_span_shown(name), name.text, e->begin,
-                e->begin < end ? "overlapping the one that ends at" : "leaving a hole from", end);
+        if (e->begin < end)
+            return fp8_fail_at(err, FP8_E_FORMAT, (int64_t)(h->data_offset + e->begin),
+                               "tensor '%.*s' begins at byte %" PRIu64
+                               " of the data, overlapping the one that ends at %" PRIu64,
+                               fp8_span_shown(name), name.text, e->begin, end);
+        if (e->begin > end)
+            return fp8_fail_at(err, FP8_E_FORMAT, (int64_t)(h->data_offset + end),
+                               "tensor '%.*s' begins at byte %" PRIu64
+                               " of the data, leaving a hole from %" PRIu64,
+                               fp8_span_shown(name), name.text, e->begin, end);
         end = e->end;
     }
     if (end > h->data_bytes)

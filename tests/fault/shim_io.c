@@ -3,10 +3,9 @@
  * shim_io.c - an LD_PRELOAD library that makes the Nth input or output call of a process go wrong,
  * so that tests meet every failure at every place, and the same one each time.
  *
- *   FP8_FAULT_CALL=pwrite,fsync   kinds that count: open read pread | create write pwrite fsync
- *                                 ftruncate fallocate copy_file_range rename link mkdir unlink;
- *                                 "change" = all after the bar, "any" = all
- *   FP8_FAULT_AT=N                which of them goes wrong, from 1; 0 or unset = none
+ *   FP8_FAULT_CALL=pwrite,fsync   kinds that count: open stat read pread | create write pwrite
+ * fsync ftruncate fallocate copy_file_range rename link mkdir unlink; "change" = all after the bar,
+ * "any" = all FP8_FAULT_AT=N                which of them goes wrong, from 1; 0 or unset = none
  *   FP8_FAULT_DO=EIO              how: an error (see the table below) and nothing is done; "eof" =
  *                                 0 bytes; "short" = half of the bytes; "kill" = the process dies
  *                                 before the call; "torn" = half of the bytes, then it dies;
@@ -51,7 +50,7 @@ static const struct {
 };
 
 /* Kinds that alter nothing; all others belong to "change". */
-static const char *const harmless[] = {"open", "read", "pread"};
+static const char *const harmless[] = {"open", "stat", "read", "pread"};
 
 static atomic_long counted;
 
@@ -201,6 +200,7 @@ TRANSFER(copy_file_range, "copy_file_range", fd_counts(fd),
          (int from, off64_t *a, int fd, off64_t *b, size_t n, unsigned flags),
          (from, a, fd, b, n, flags))
 
+FUNCTION(fstat, "stat", fd_counts(fd), (int fd, struct stat *p), (fd, p))
 FUNCTION(fsync, "fsync", fd_counts(fd), (int fd), (fd))
 FUNCTION(fdatasync, "fsync", fd_counts(fd), (int fd), (fd))
 FUNCTION(ftruncate, "ftruncate", fd_counts(fd), (int fd, off_t n), (fd, n))

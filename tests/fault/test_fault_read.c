@@ -62,7 +62,7 @@ static void each_failure_has_its_status(void **state)
         {"pread", "EIO", FP8_E_IO},   {"pread", "EINTR", FP8_OK},
         {"pread", "short", FP8_OK},   {"pread", "eof", FP8_E_TRUNCATED},
         {"open", "EMFILE", FP8_E_IO}, {"open", "EACCES", FP8_E_IO},
-        {"open", "EIO", FP8_E_IO},
+        {"open", "EIO", FP8_E_IO},    {"stat", "EIO", FP8_E_IO},
     };
     char *argv[] = {"/proc/self/exe", "--read", (char *)sandbox_path("model"), "616", NULL};
     for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
