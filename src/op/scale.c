@@ -70,127 +70,165 @@ static int quarter_exponent(const fp8_quant *q, float a, int k, uint32_t fractio
     return k + (fraction >= 0x600000);
 }
 
-/* The exponent of a unit's scale; a is its amax and s the scale without rounding. */
-static int unit_exponent(const fp8_quant *q, float a, float s)
+/* What is the same for all units of a request. */
+typedef struct maker {
+    const fp8_quant *q;
+    const fp8_rule_row *row;
+    const fp8_dtype_facts *scale;
+    float max; /* of the codes .. */
+    int top;   /* .. = 2^top * (1 + top_fraction / 2^23) */
+    uint32_t top_fraction;
+    uint32_t code_half; /* half of the code's last bit, in fp32's mantissa */
+    float floor;        /* least amax reckoned with */
+    float least;        /* least scale */
+    int exponent_min, exponent_max;
+} maker;
+
+static float floor_of(const fp8_quant *q)
 {
-    uint32_t fraction, top_fraction;
-    const int top = split(fp8_rule_code_max(q->row, q->code), &top_fraction);
-    const uint32_t half = q->code == FP8_E5M2 ? 1u << 20 : 1u << 19; /* of the code's last bit */
-    const bool from_scale =
-        q->row->exponent == FP8_EXPONENT_CEIL || q->row->exponent == FP8_EXPONENT_CEIL_LOG2;
+    switch (q->row->floor) {
+    case FP8_FLOOR_NONE:
+        return 0;
+    case FP8_FLOOR_MIN_NORMAL:
+        return min_normal(q->in);
+    case FP8_FLOOR_IN_INPUT:
+        return round_to(q->in, (float)q->row->floor_value);
+    default:
+        return (float)q->row->floor_value; /* FP8_FLOOR_F32 */
+    }
+}
+
+static maker maker_of(const fp8_quant *q)
+{
+    maker m = {.q = q, .row = q->row, .scale = fp8_dtype_facts_of(q->scale)};
+    m.max = fp8_rule_code_max(q->row, q->code);
+    m.top = split(m.max, &m.top_fraction);
+    m.code_half = q->code == FP8_E5M2 ? 1u << 20 : 1u << 19;
+    m.floor = floor_of(q);
+    m.least = q->row->scale_floor < 0 ? 1.0f / (512.0f * m.max) : q->row->scale_floor;
+    m.exponent_min = q->scale == FP8_F16 ? -24 : q->row->normal_scale ? E8M0_MIN + 1 : E8M0_MIN;
+    m.exponent_max = q->scale == FP8_F16 ? 15 : E8M0_MAX;
+    return m;
+}
+
+/* The exponent of a unit's scale; a is its amax and s the scale without rounding. */
+static int unit_exponent(const maker *m, float a, float s)
+{
+    const fp8_exponent kind = m->row->exponent;
+    const bool from_scale = kind == FP8_EXPONENT_CEIL || kind == FP8_EXPONENT_CEIL_LOG2;
     const float value = from_scale ? s : a;
+    uint32_t fraction;
     if (value == 0)
         return E8M0_MIN;
     if (isinf(value))
         return E8M0_MAX;
     const int k = split(value, &fraction);
-    switch (q->row->exponent) {
+    switch (kind) {
     case FP8_EXPONENT_EXACT:
-        return k - top + (fraction > top_fraction);
+        return k - m->top + (fraction > m->top_fraction);
     case FP8_EXPONENT_CEIL:
         return k + (fraction != 0);
     case FP8_EXPONENT_CEIL_LOG2:
         return ceil_log2_in_f32(k, fraction);
     case FP8_EXPONENT_CEIL_A:
-        return k - top + (fraction != 0);
+        return k - m->top + (fraction != 0);
     case FP8_EXPONENT_EVEN_A:
-        return k - top + (fraction + half > 0x7FFFFF);
+        return k - m->top + (fraction + m->code_half > 0x7FFFFF);
     case FP8_EXPONENT_QUARTER_A:
-        return quarter_exponent(q, a, k, fraction) - top;
+        return quarter_exponent(m->q, a, k, fraction) - m->top;
     default:
-        return k - top; /* FP8_EXPONENT_FLOOR_A */
+        return k - m->top; /* FP8_EXPONENT_FLOOR_A */
     }
 }
 
 /* The amax that the rule reckons with. NaN stays NaN but where it counts as zero. */
-static float reckoned_amax(const fp8_quant *q, float a, float max)
+static float reckoned_amax(const maker *m, float a)
 {
-    const fp8_rule_row *row = q->row;
-    if (q->desc.scale_ub > 0 && a > q->desc.scale_ub)
-        a = q->desc.scale_ub;
-    if (row->zero_amax_max && !(a > 0))
-        a = max;
-    float floor_value = 0;
-    if (row->floor == FP8_FLOOR_MIN_NORMAL)
-        floor_value = min_normal(q->in);
-    else if (row->floor != FP8_FLOOR_NONE)
-        floor_value =
-            round_to(row->floor == FP8_FLOOR_IN_INPUT ? q->in : FP8_F32, (float)row->floor_value);
-    return a < floor_value ? floor_value : a;
+    if (m->q->desc.scale_ub > 0 && a > m->q->desc.scale_ub)
+        a = m->q->desc.scale_ub;
+    if (m->row->zero_amax_max && !(a > 0))
+        a = m->max;
+    return a < m->floor ? m->floor : a;
 }
 
 /* What x is multiplied by in the inverse forms, 0 in the others. */
-static float inverse_scale(const fp8_rule_row *row, float amax, float a, float max)
+static float inverse_scale(const maker *m, float amax, float a)
 {
-    if (row->form == FP8_SCALE_INVERSE)
-        return max / a;
-    if (row->form == FP8_SCALE_RECIPROCAL)
-        return 1.0f / a * max;
-    if (row->form != FP8_SCALE_RECIPROCAL_F64)
+    switch (m->row->form) {
+    case FP8_SCALE_INVERSE:
+        return m->max / a;
+    case FP8_SCALE_RECIPROCAL:
+        return 1.0f / a * m->max;
+    case FP8_SCALE_RECIPROCAL_F64:
+        return (float)(1.0 / (amax < m->row->floor_value ? m->row->floor_value : (double)amax) *
+                       (double)m->max);
+    default:
         return 0;
-    const double wide = amax < row->floor_value ? row->floor_value : (double)amax;
-    return (float)(1.0 / wide * (double)max);
+    }
 }
 
 /* s as the scale dtype holds it. Rounding a subnormal down could cost half of it, and what is then
  * above the maximum would saturate; so a safe row takes the next one. */
-static float stored_scale(const fp8_quant *q, float a, float max, float s)
+static float stored_scale(const maker *m, float a, float s)
 {
-    float rounded = round_to(q->scale, s);
-    if (!q->row->safe || rounded >= min_normal(q->scale) || (double)rounded * max >= (double)a)
+    const fp8_dtype dtype = m->q->scale;
+    const float rounded = dtype == FP8_F32 ? s : round_to(dtype, s);
+    if (!m->row->safe || rounded >= min_normal(dtype) || (double)rounded * m->max >= (double)a)
         return rounded;
-    const float step = q->scale == FP8_F32    ? 0x1p-149f
-                       : q->scale == FP8_BF16 ? 0x1p-133f
-                                              : 0x1p-24f;
-    return rounded + step;
+    return rounded + (dtype == FP8_F32 ? 0x1p-149f : dtype == FP8_BF16 ? 0x1p-133f : 0x1p-24f);
 }
 
 /* The power of two for s, within what the scale's dtype can hold. Infinity if it is too large. */
-static float pow2_scale(const fp8_quant *q, float a, float s)
+static float pow2_scale(const maker *m, float a, float s)
 {
-    const int dtype_max = q->scale == FP8_F16 ? 15 : E8M0_MAX;
-    const int least = q->scale == FP8_F16 ? -24 : q->row->normal_scale ? E8M0_MIN + 1 : E8M0_MIN;
     if (isnan(a))
         return a;
-    if (q->row->zero_scale_eps && a == 0)
-        return round_to(q->in, power_of_two(E8M0_MIN));
-    const int e = unit_exponent(q, a, s);
-    return e > dtype_max ? INFINITY : power_of_two(e < least ? least : e);
+    if (m->row->zero_scale_eps && a == 0)
+        return round_to(m->q->in, power_of_two(E8M0_MIN));
+    const int e = unit_exponent(m, a, s);
+    if (e > m->exponent_max)
+        return INFINITY;
+    return power_of_two(e < m->exponent_min ? m->exponent_min : e);
 }
 
 /* A unit that the original would lose, having found scale 0 or infinity for a finite amax: a
  * scale that is positive and has a finite reciprocal. */
-static float rescued_scale(float amax, float max)
+static float rescued_scale(const maker *m, float amax)
 {
-    const float s = amax / max;
+    const float s = amax / m->max;
     return amax == 0 ? 1.0f : s < 0x1p-126f ? 0x1p-126f : s;
+}
+
+/* The scale before any power of two; m * s = 1 in the inverse forms. */
+static float plain_scale(const maker *m, float a, float inverse)
+{
+    float s = inverse > 0                       ? 1.0f / inverse
+              : m->row->form == FP8_SCALE_TIMES ? a * (1.0f / m->max)
+                                                : a / m->max;
+    if (m->row->scale_in_input)
+        s = round_to(m->q->in, s);
+    return s < m->least ? m->least : s;
 }
 
 typedef struct unit_scale {
     float scale, operand;
 } unit_scale;
 
-static unit_scale scale_of_unit(const fp8_quant *q, float amax)
+static unit_scale scale_of_unit(const maker *m, float amax)
 {
-    const fp8_rule_row *row = q->row;
-    const float max = fp8_rule_code_max(row, q->code);
-    const float a = reckoned_amax(q, amax, max);
-    const bool inverse = row->form >= FP8_SCALE_INVERSE;
-    const float m = inverse_scale(row, amax, a, max);
-    float s = inverse ? 1.0f / m : row->form == FP8_SCALE_TIMES ? a * (1.0f / max) : a / max;
-    if (row->scale_in_input)
-        s = round_to(q->in, s);
-    const float least = row->scale_floor < 0 ? 1.0f / (512.0f * max) : row->scale_floor;
-    s = s < least ? least : s;
-    s = row->exponent ? pow2_scale(q, a, s) : stored_scale(q, a, max, s);
+    const fp8_rule_row *row = m->row;
+    const float a = reckoned_amax(m, amax);
+    const float inverse = inverse_scale(m, amax, a);
+    float s = plain_scale(m, a, inverse);
+    s = row->exponent ? pow2_scale(m, a, s) : stored_scale(m, a, s);
     if (row->zero_scale_eps && s == 0)
-        s = row->exponent ? 1.0f : epsilon(q->in);
+        s = row->exponent ? 1.0f : epsilon(m->q->in);
     const bool lost = isfinite(amax) && !(s > 0 && isfinite(s)) && !row->safe;
     if (lost)
-        s = rescued_scale(amax, max);
+        s = rescued_scale(m, amax);
     unit_scale unit = {s, row->multiply ? 1.0f / s : s};
-    if (inverse && !row->exponent && !lost)
-        unit.operand = m;
+    if (row->form >= FP8_SCALE_INVERSE && !row->exponent && !lost)
+        unit.operand = inverse;
     if (row->divisor_of_min > 0 && s == power_of_two(E8M0_MIN))
         unit.operand = row->divisor_of_min;
     return unit;
@@ -199,16 +237,15 @@ static unit_scale scale_of_unit(const fp8_quant *q, float amax)
 fp8_status fp8_quant_scales(const fp8_quant *q, const float *amax, int64_t n, void *scales,
                             float *operand, fp8_error *err)
 {
-    const fp8_dtype_facts *facts = fp8_dtype_facts_of(q->scale);
+    const maker m = maker_of(q);
     for (int64_t i = 0; i < n; i++) {
         const float a = amax[i]; /* operand may be amax itself */
-        const unit_scale unit = scale_of_unit(q, a);
+        const unit_scale unit = scale_of_unit(&m, a);
         if (isfinite(a) && !isfinite(unit.scale))
             return fp8_fail_at(err, FP8_E_SCALE, i,
                                "the scale of unit %lld, amax %g over %g, is above the largest %s",
-                               (long long)i, (double)a, (double)fp8_rule_code_max(q->row, q->code),
-                               facts->name);
-        facts->store(scales, i, unit.scale, false);
+                               (long long)i, (double)a, (double)m.max, m.scale->name);
+        m.scale->store(scales, i, unit.scale, false);
         operand[i] = unit.operand;
     }
     return FP8_OK;
