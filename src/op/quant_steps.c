@@ -175,6 +175,13 @@ fp8_slab fp8_slab_of(const fp8_context *ctx, const fp8_quant *q, const fp8_tenso
                       .max = fp8_rule_code_max(q->row, q->code)};
 }
 
+void fp8_clear_padding(const fp8_tensor *codes, int64_t rows)
+{
+    for (int64_t i = rows; i < codes->shape[0]; i++)
+        for (int64_t j = 0; j < codes->shape[1]; j++)
+            ((uint8_t *)codes->data)[i * codes->stride[0] + j * codes->stride[1]] = 0;
+}
+
 fp8_status fp8_refuse_element(const fp8_quant *q, const fp8_tensor *x, int64_t row0, int64_t index,
                               fp8_error *err)
 {

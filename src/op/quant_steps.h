@@ -30,6 +30,9 @@ int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, flo
 void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
                      const fp8_tensor *codes);
 
+/* Zero codes in the rows from `rows` on. */
+void fp8_clear_padding(const fp8_tensor *codes, int64_t rows);
+
 /* The words for an element that the policy refuses; index is in the matrix, x the slab from row0.
  */
 fp8_status fp8_refuse_element(const fp8_quant *q, const fp8_tensor *x, int64_t row0, int64_t index,

@@ -86,7 +86,7 @@ typedef struct job {
     fp8_quant q;
     const fp8_tensor *x, *codes;
     fp8_slab slab;         /* all of x */
-    unsigned char *scales; /* contiguous [units], of q.scale */
+    unsigned char *scales; /* contiguous [units], of q.scale: the caller's, if it is so */
     float *amax, *operand; /* [units] */
     int64_t bands_each;    /* rows of units in a piece */
     int64_t refused;       /* smallest index of an element that is refused, else INT64_MAX */
@@ -154,6 +154,12 @@ static fp8_status quantize_static(job *j, const fp8_tensor *scales, fp8_error *e
     return fp8_quant_encode(j->ctx, &j->q, j->x, 0, j->operand, &codes, err);
 }
 
+static bool is_contiguous(const fp8_tensor *t)
+{
+    return (t->stride[1] == 1 || t->shape[1] == 1) &&
+           (t->stride[0] == t->shape[1] || t->shape[0] == 1);
+}
+
 /* The scales of a job into a view of any strides. */
 static void scatter_scales(const job *j, fp8_tensor *scales)
 {
@@ -163,13 +169,6 @@ static void scatter_scales(const job *j, fp8_tensor *scales)
         for (int64_t c = 0; c < j->q.grid_cols; c++, from += bytes)
             memcpy((char *)scales->data + (r * scales->stride[0] + c * scales->stride[1]) * bytes,
                    from, (size_t)bytes);
-}
-
-static void clear_padding(const fp8_tensor *codes, int64_t rows)
-{
-    for (int64_t i = rows; i < codes->shape[0]; i++)
-        for (int64_t j = 0; j < codes->shape[1]; j++)
-            ((uint8_t *)codes->data)[i * codes->stride[0] + j * codes->stride[1]] = 0;
 }
 
 static fp8_status check_call(fp8_quant *q, const fp8_quantize_desc *desc, const fp8_tensor *x,
@@ -198,9 +197,9 @@ static fp8_status run_job(job *j, fp8_tensor *scales, fp8_error *err)
         FP8_TRY(quantize_static(j, scales, err));
     else
         FP8_TRY(j->q.grid_rows > 1 ? quantize_bands(j, err) : quantize_steps(j, err));
-    if (!j->q.desc.static_scales)
+    if (!j->q.desc.static_scales && j->scales != scales->data)
         scatter_scales(j, scales);
-    clear_padding(j->codes, j->q.rows);
+    fp8_clear_padding(j->codes, j->q.rows);
     return FP8_OK;
 }
 
@@ -211,12 +210,13 @@ fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, c
     FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "quantize: the context is NULL");
     FP8_TRY(check_call(&j.q, desc, x, codes, scales, err));
     const uint64_t units = (uint64_t)unit_count(&j.q);
-    float *work = fp8_alloc_zeroed(ctx, units, 3 * sizeof(float));
+    const bool in_place = is_contiguous(scales);
+    float *work = fp8_alloc_zeroed(ctx, units, (in_place ? 2 : 3) * sizeof(float));
     FP8_FAIL_IF(!work, err, FP8_E_NO_MEMORY, "quantize: no memory for %llu scales",
                 (unsigned long long)units);
     j.amax = work;
     j.operand = work + units;
-    j.scales = (unsigned char *)(work + 2 * units);
+    j.scales = in_place ? scales->data : (unsigned char *)(work + 2 * units);
     const fp8_status status = run_job(&j, scales, err);
     fp8_release(ctx, work);
     return status;
