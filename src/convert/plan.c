@@ -8,6 +8,7 @@
 #include "convert/layout.h"
 #include "convert/paths.h"
 #include "convert/run.h"
+#include "convert/stats.h"
 #include "op/rules.h"
 
 #include <stdarg.h>
@@ -91,7 +92,8 @@ static fp8_status check_desc(const fp8_convert_desc *d, fp8_error *err)
                     d->dtype != FP8_F32,
                 err, FP8_E_DTYPE, "dequantize to BF16, F16 or F32, not %s",
                 fp8_dtype_name(d->dtype) ? fp8_dtype_name(d->dtype) : "?");
-    FP8_FAIL_IF(d->report, err, FP8_E_UNSUPPORTED, "%s: no report can be written", d->report);
+    FP8_FAIL_IF(d->report && !fp8_report_knows(d->report), err, FP8_E_ARGUMENT,
+                "report: %s must end in .html or .json", d->report);
     bool parts = d->part_count || d->part_index;
     FP8_FAIL_IF(parts && (d->part_count < 1 || d->part_count > 65536 || d->part_index < 1 ||
                           d->part_index > d->part_count),

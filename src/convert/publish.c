@@ -18,6 +18,7 @@
 #include "convert/layout.h"
 #include "convert/paths.h"
 #include "convert/run.h"
+#include "convert/stats.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -216,7 +217,7 @@ static fp8_status write_report(fp8_convert *conv, fp8_error *err)
     }
     conv->journals = journals;
     if (status == FP8_OK)
-        status = fp8_fail(err, FP8_E_UNSUPPORTED, "%s: no report can be written", conv->report);
+        status = fp8_report_write(conv->ctx, conv, conv->report, err);
     conv->journals = NULL;
     for (int32_t p = 0; p < opened; p++)
         fp8_journal_close(conv->ctx, &journals[p]);

@@ -27,6 +27,9 @@ typedef struct fp8_tensor_stats {
 fp8_status fp8_convert_stats(const fp8_convert *conv, int64_t i, fp8_tensor_stats *out,
                              bool *measured, fp8_error *err);
 
+/* The name ends as a report can be written: .html or .json. */
+bool fp8_report_knows(const char *path);
+
 /* Writes FILE.html or FILE.json (by its ending; ARGUMENT for another) about a finished conversion,
  * from fp8_convert_count, _row, _summary, _warning and fp8_convert_stats alone. In report.c. */
 fp8_status fp8_report_write(const fp8_context *ctx, const fp8_convert *conv, const char *path,

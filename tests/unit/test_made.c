@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_made.c - what the pipeline makes, fp8_verify passes: every scheme, every rounding rule that
+ * the scheme knows, every engine that loads it; and a changed bit of it is found. */
+#include "support/checkpoint_edit.h"
+#include "support/sandbox.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+/* cmocka.h needs the four above. */
+#include <cmocka.h>
+
+#define GOLDEN "tests/golden/checkpoints/"
+
+typedef struct recipe {
+    const char *source, *scheme, *numerics, *engine;
+} recipe;
+
+/* Quantizes into `dst`; false if the scheme is not defined for the rule, the engine or a shape. */
+static bool make(const fp8_context *ctx, const recipe *r, const char *dst)
+{
+    fp8_convert_desc desc = FP8_CONVERT_DESC_INIT;
+    fp8_convert *conv;
+    fp8_error err = {.msg = ""};
+    desc.src = r->source;
+    desc.dst = dst;
+    desc.scheme = r->scheme;
+    desc.numerics = r->numerics;
+    desc.engine = r->engine;
+    fp8_status status = fp8_convert_plan(ctx, &desc, &conv, &err);
+    if (status == FP8_OK) {
+        status = fp8_convert_run(conv, NULL, NULL, &err);
+        fp8_convert_free(conv);
+    }
+    if (status == FP8_E_UNSUPPORTED || status == FP8_E_ARGUMENT || status == FP8_E_SHAPE)
+        return false;
+    if (status != FP8_OK)
+        fail_msg("%s %s %s: %s", r->source, r->scheme, r->numerics ? r->numerics : "", err.msg);
+    return true;
+}
+
+static void on_finding(void *user, const fp8_finding *f)
+{
+    char *all = user;
+    size_t used = strlen(all);
+    if (f->is_error)
+        snprintf(all + used, 4096 - used, "\n  %s [%s] %s", f->rule, f->tensor, f->message);
+}
+
+static fp8_verify_summary verify(const fp8_context *ctx, const recipe *r, const char *dst,
+                                 const char *source, char all[4096])
+{
+    fp8_verify_summary sum;
+    fp8_verify_desc desc = FP8_VERIFY_DESC_INIT;
+    all[0] = 0;
+    desc.path = dst;
+    desc.against = source;
+    desc.engine = r->engine;
+    assert_int_equal(fp8_verify(ctx, &desc, on_finding, all, &sum, NULL), FP8_OK);
+    return sum;
+}
+
+/* 1 if the recipe was made, and passed. */
+static int make_and_verify(const fp8_context *ctx, const recipe *r)
+{
+    char all[4096];
+    int made = 0;
+    sandbox_make();
+    const char *dst = sandbox_path("dst");
+    if (make(ctx, r, dst)) {
+        fp8_verify_summary sum = verify(ctx, r, dst, r->source, all);
+        if (sum.errors || sum.compared < 10)
+            fail_msg("%s, %s, %s for %s: %lld compared%s", r->source, r->scheme,
+                     r->numerics ? r->numerics : "best", r->engine ? r->engine : "none",
+                     (long long)sum.compared, all);
+        made = 1;
+    }
+    sandbox_remove();
+    return made;
+}
+
+static void every_scheme_and_source_passes(void **state)
+{
+    static const char *const sources[] = {GOLDEN "llama_untied_bf16", GOLDEN "llama_tied_bf16",
+                                          GOLDEN "qwen3_moe_bf16"};
+    fp8_scheme_info scheme;
+    int made = 0;
+    for (size_t k = 0; k < sizeof sources / sizeof *sources; k++)
+        for (int64_t i = 0; fp8_scheme(i, &scheme) == FP8_OK; i++) {
+            recipe r = {sources[k], scheme.name, NULL, NULL};
+            made += make_and_verify(*state, &r);
+        }
+    print_message("%d of schemes and sources\n", made);
+    assert_true(made >= 33);
+}
+
+static void every_rule_passes(void **state)
+{
+    static const char *const schemes[] = {"hf-block", "hf-tensor", "ct-channel", "ct-mxfp8"};
+    int made = 0;
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) /* one a grid */
+        for (int64_t k = 0; fp8_rule_name(k); k++) {
+            recipe r = {GOLDEN "llama_tied_bf16", schemes[i], fp8_rule_name(k), NULL};
+            made += make_and_verify(*state, &r);
+        }
+    print_message("%d of schemes and rules\n", made);
+    assert_true(made >= 30);
+}
+
+static void every_engine_passes(void **state)
+{
+    fp8_scheme_info scheme;
+    int made = 0;
+    for (int64_t i = 0; fp8_scheme(i, &scheme) == FP8_OK; i++)
+        for (int64_t k = 0; fp8_engine_name(k); k++) {
+            recipe r = {GOLDEN "llama_untied_bf16", scheme.name, NULL, fp8_engine_name(k)};
+            if (strstr(scheme.loaders, r.engine))
+                made += make_and_verify(*state, &r);
+        }
+    print_message("%d of schemes and engines\n", made);
+    assert_true(made >= 20);
+}
+
+/* One bit of one code of each quantized weight of each scheme. */
+static void a_changed_bit_is_found(void **state)
+{
+    fp8_scheme_info scheme;
+    for (int64_t i = 0; fp8_scheme(i, &scheme) == FP8_OK; i++) {
+        recipe r = {GOLDEN "llama_untied_bf16", scheme.name, NULL, NULL};
+        char all[4096];
+        sandbox_make();
+        assert_int_equal(mkdir(sandbox_path("bad"), 0777), 0);
+        if (make(*state, &r, sandbox_path("dst"))) {
+            edit_model *model = edit_load(*state, sandbox_path("dst"), 1);
+            int changed = 0;
+            for (int k = 0; k < model->count; k++) {
+                edit_tensor *t = &model->tensors[k];
+                if (t->dtype == FP8_E4M3FN) {
+                    t->data[5000 + 17 * k] ^= 0x81; /* sign and last bit: never 0 for -0 */
+                    changed++;
+                }
+            }
+            edit_save(*state, model, sandbox_path("bad"));
+            edit_free(model);
+            fp8_verify_summary sum = verify(*state, &r, sandbox_path("bad"), r.source, all);
+            if (sum.errors != changed)
+                fail_msg("%s: %d changed, %lld found%s", scheme.name, changed,
+                         (long long)sum.errors, all);
+        }
+        sandbox_remove();
+    }
+}
+
+static int set_up(void **state)
+{
+    return fp8_context_create(NULL, (fp8_context **)state, NULL) != FP8_OK;
+}
+
+static int tear_down(void **state)
+{
+    fp8_context_free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_scheme_and_source_passes),
+        cmocka_unit_test(every_rule_passes),
+        cmocka_unit_test(every_engine_passes),
+        cmocka_unit_test(a_changed_bit_is_found),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
