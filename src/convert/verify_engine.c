@@ -53,8 +53,10 @@ static fp8_status check_format(fp8_verification *v, const struct layer *layer, f
     const char *engine = fp8_engine_find(v->desc->engine), *reason;
     if (fp8_engine_dialect(engine, d, &reason) != FP8_LOADS) {
         v->refused = d;
-        FP8_FOUND_ERROR(v, layer->info.name, "%s, the first of the scheme %s: %s does not load it",
-                        layer->info.name, d->name, engine);
+        FP8_FOUND_ERROR(v, layer->info.name,
+                        "%s does not load the scheme %s, of which this is the "
+                        "first weight",
+                        engine, d->name);
         return FP8_OK;
     }
     char name[1024];
