@@ -7,6 +7,7 @@
 #include "convert/durable.h"
 #include "convert/run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Names of modules, all in one block of memory. */
@@ -49,7 +50,12 @@ static void modules_free(const fp8_context *ctx, modules *m)
     fp8_release(ctx, m->text);
 }
 
-/* The modules of all items chosen, and `extra` unless it is NULL. */
+static int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The modules of all items chosen, and `extra` unless it is NULL, sorted. */
 static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
                                const fp8_dialect *dialect, const char *extra, modules *out,
                                fp8_error *err)
@@ -79,6 +85,7 @@ static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
             out->names[out->count++] = text;
             text += module + 1;
         }
+    qsort(out->names, (size_t)out->count, sizeof *out->names, compare_texts);
     return FP8_OK;
 }
 
