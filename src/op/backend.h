@@ -86,11 +86,11 @@ typedef struct fp8_backend {
 extern const fp8_backend fp8_backend_ref;
 extern const fp8_backend fp8_backend_cpu;
 
-/* Kernel i of all backends, most specialised first; NULL past the last. Any thread. */
+/* Kernel i of all backends, those of the reference last; NULL past the last. Any thread. */
 const fp8_kernel *fp8_kernel_at(size_t i);
 
-/* The kernel of the highest level that is at most `isa`; NULL if there is none, which
- * cannot be for what the reference has. */
+/* The kernel of the highest level that is at most `isa`; NULL if there is none, which cannot be for
+ * what the reference has. */
 const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dtype to);
 
 /* For kernels.inc: OP and op name the operation twice (FP8_OP_OP, fp8_kernel_op). */
