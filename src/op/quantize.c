@@ -65,6 +65,8 @@ fp8_status fp8_quant_prepare(fp8_quant *q, const fp8_quantize_desc *desc, fp8_dt
                               scale};
     *q = (fp8_quant){.desc = *desc, .in = in, .code = code, .scale = scale};
     FP8_TRY(fp8_rule_find(&key, &q->row, err));
+    if (q->row->refuses_nan && desc->nan == FP8_NAN_ORIGINAL)
+        q->desc.nan = FP8_NAN_REFUSE;
     q->rows = rows;
     q->cols = cols;
     q->unit_rows = fp8_grid_extent(desc->grid.rows, rows);

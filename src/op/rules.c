@@ -102,8 +102,8 @@ static const fp8_rule_row table[] = {
     {FOR(MX_EVEN, MX, POW2, FN | E5M2, E8M0), .inputs = F32 | BF16, EXPONENT(EVEN_A), .divisor_of_min = 0x1p-126f, .divides = true},
     {FOR(MX_RCEIL, MX, POW2, FN | E5M2, E8M0), .inputs = F32 | BF16, EXPONENT(CEIL_LOG2), .divisor_of_min = 1.0f, .divides = true},
 
-    {FOR(MODELOPT, TENSOR, DYNAMIC, FN, F32), .quotient_in_input = true},
-    {FOR(MODELOPT, ROW | BLOCK, DYNAMIC, FN, F32), .zero_amax_max = true, .floor = FP8_FLOOR_MIN_NORMAL},
+    {FOR(MODELOPT, TENSOR, DYNAMIC, FN, F32), .refuses_nan = true, .quotient_in_input = true},
+    {FOR(MODELOPT, ROW | BLOCK, DYNAMIC, FN, F32), .refuses_nan = true, .zero_amax_max = true, .floor = FP8_FLOOR_MIN_NORMAL},
     {FOR(MODELOPT, MX, POW2, FN, E8M0), EXPONENT(CEIL_LOG2), .divides = true},
 
     {FOR(DEEPSEEK, GROUP | BLOCK, DYNAMIC, FN, F32), FLOOR(1e-4), .multiply = true},

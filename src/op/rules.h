@@ -96,6 +96,7 @@ typedef struct fp8_rule_row {
     bool divides;        /* the matrix must be a multiple of the grid's block */
     bool scale_ub;       /* knows an upper bound on the amax */
     bool amax_drops_nan; /* original: NaN takes no part in the amax; else the unit's amax is NaN */
+    bool refuses_nan;    /* original: NaN is an error */
     float fnuz_max;      /* the maximum used for e4m3fnuz; 0 = the format's own, 240 */
     uint8_t floor;       /* fp8_amax_floor */
     double floor_value;

@@ -228,6 +228,8 @@ static void nan_as_the_original(void **state)
     assert_true(isnan(scale));
     for (int i = 0; i < 3; i++)
         assert_int_equal(codes[i] & 0x7F, 0x7F);
+    desc.rule = FP8_RULE_MODELOPT;
+    assert_int_equal(quantize_row(desc, x, 3, codes, &scale, NULL), FP8_E_NAN);
 }
 
 static void scale_ub_bounds_the_amax(void **state)
