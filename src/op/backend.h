@@ -20,6 +20,7 @@ typedef enum fp8_op {
     FP8_OP_AMAX,            /* max |x| of the units of one row */
     FP8_OP_ENCODE_DIVIDE,   /* codes of x / operand of one row */
     FP8_OP_ENCODE_MULTIPLY, /* codes of x * operand of one row */
+    FP8_OP_ENCODE_TWICE,    /* codes of x / operand, rounded to x's dtype before */
 } fp8_op;
 
 /* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
@@ -59,8 +60,7 @@ typedef struct fp8_encode_run {
     int64_t n, unit;
     float max; /* at most that of the code's dtype */
 } fp8_encode_run;
-typedef void fp8_kernel_encode_divide(const fp8_encode_run *run);
-typedef void fp8_kernel_encode_multiply(const fp8_encode_run *run);
+typedef void fp8_kernel_encode(const fp8_encode_run *run); /* of all three */
 
 typedef struct fp8_kernel {
     const char *name; /* of the function */
@@ -71,8 +71,7 @@ typedef struct fp8_kernel {
         fp8_kernel_cast *cast;
         fp8_kernel_dequantize *dequantize;
         fp8_kernel_amax *amax;
-        fp8_kernel_encode_divide *encode_divide;
-        fp8_kernel_encode_multiply *encode_multiply;
+        fp8_kernel_encode *encode;
     } fn;
 } fp8_kernel;
 

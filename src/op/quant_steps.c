@@ -147,20 +147,21 @@ void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *oper
         const fp8_encode_run run = {x, out, row, q->cols, q->unit_cols, slab->max};
         if (!kernel || !can_multiply(q, row))
             fp8_ref_encode_row(q, x, slab->x->stride[1], row, out, codes->stride[1]);
-        else if (q->row->multiply)
-            kernel->fn.encode_multiply(&run);
         else
-            kernel->fn.encode_divide(&run);
+            kernel->fn.encode(&run);
     }
 }
 
 /* The encode kernel that does all that q asks for; NULL if only the reference does. */
 static const fp8_kernel *encode_kernel(fp8_isa isa, const fp8_quant *q)
 {
-    if (q->desc.nan == FP8_NAN_ORIGINAL || q->row->quotient_in_input || q->row->plus_zero)
+    if (q->desc.nan == FP8_NAN_ORIGINAL || q->row->plus_zero)
         return NULL;
-    return fp8_kernel_pick(isa, q->row->multiply ? FP8_OP_ENCODE_MULTIPLY : FP8_OP_ENCODE_DIVIDE,
-                           q->in, q->code);
+    const bool twice = q->row->quotient_in_input && q->in != FP8_F32;
+    const fp8_op op = twice              ? FP8_OP_ENCODE_TWICE
+                      : q->row->multiply ? FP8_OP_ENCODE_MULTIPLY
+                                         : FP8_OP_ENCODE_DIVIDE;
+    return fp8_kernel_pick(isa, op, q->in, q->code);
 }
 
 fp8_slab fp8_slab_of(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x, int64_t row0)

@@ -8,6 +8,7 @@
 #include "op/rules.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -308,6 +309,75 @@ static void strides_do_not_matter(void **state)
     }
 }
 
+/* ---- a caller's threads -----------------------------------------------------------------------
+ */
+
+typedef struct crew {
+    void (*body)(void *arg, int64_t i);
+    void *arg;
+    int64_t next, n;
+} crew;
+
+static void *work(void *arg)
+{
+    crew *c = arg;
+    for (int64_t i; (i = __atomic_fetch_add(&c->next, 1, __ATOMIC_RELAXED)) < c->n;)
+        c->body(c->arg, i);
+    return NULL;
+}
+
+static void four_threads(void *user, int64_t n, void (*body)(void *arg, int64_t i), void *arg)
+{
+    (void)user;
+    crew c = {body, arg, 0, n};
+    pthread_t threads[4];
+    for (int t = 0; t < 4; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, work, &c), 0);
+    for (int t = 0; t < 4; t++)
+        pthread_join(threads[t], NULL);
+}
+
+/* Several threads on one unit, and each on its own, give what one thread gives. */
+static void threads_do_not_matter(void **state)
+{
+    (void)state;
+    enum { R = 900, C = 1000 };
+    static const fp8_grid grids[] = {{0, 0}, {0, 1}, {1, 0}, {700, 0}, {128, 128}, {1, 32}};
+    static uint16_t x[R * C];
+    static uint8_t want[R * C], got[R * C];
+    static float want_scales[R * 32], got_scales[R * 32];
+    fp8_context_desc crowd = FP8_CONTEXT_DESC_INIT, alone = FP8_CONTEXT_DESC_INIT;
+    fp8_context *many, *one;
+    crowd.parallel_for = four_threads;
+    alone.threads = 1;
+    assert_int_equal(fp8_context_create(&crowd, &many, NULL), FP8_OK);
+    assert_int_equal(fp8_context_create(&alone, &one, NULL), FP8_OK);
+    for (int i = 0; i < R * C; i++)
+        x[i] = pattern(i / C, i % C);
+    for (size_t g = 0; g < sizeof grids / sizeof *grids; g++) {
+        const fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, grids[g].rows, grids[g].cols);
+        const int64_t gr = grids[g].rows ? (R + grids[g].rows - 1) / grids[g].rows : 1;
+        const int64_t gc = grids[g].cols ? (C + grids[g].cols - 1) / grids[g].cols : 1;
+        fp8_tensor tx = fp8_matrix(x, FP8_BF16, R, C);
+        fp8_tensor a = fp8_matrix(want, FP8_E4M3FN, R, C), b = fp8_matrix(got, FP8_E4M3FN, R, C);
+        fp8_tensor as = fp8_matrix(want_scales, FP8_F32, gr, gc);
+        fp8_tensor bs = fp8_matrix(got_scales, FP8_F32, gr, gc);
+        assert_int_equal(fp8_quantize(one, &desc, &tx, &a, &as, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, NULL), FP8_OK);
+        assert_memory_equal(want, got, sizeof got);
+        assert_memory_equal(want_scales, got_scales, (size_t)(gr * gc) * sizeof(float));
+    }
+    x[5 * C + 3] = x[899 * C + 9] = 0x7FC0;
+    const fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 1, 0);
+    fp8_tensor tx = fp8_matrix(x, FP8_BF16, R, C), b = fp8_matrix(got, FP8_E4M3FN, R, C);
+    fp8_tensor bs = fp8_matrix(got_scales, FP8_F32, R, 1);
+    fp8_error err;
+    assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, &err), FP8_E_NAN);
+    assert_int_equal(err.pos, 5 * C + 3);
+    fp8_context_free(many);
+    fp8_context_free(one);
+}
+
 static void padding_rows_are_zero(void **state)
 {
     (void)state;
@@ -499,6 +569,7 @@ int main(void)
         cmocka_unit_test(scale_ub_bounds_the_amax),
         cmocka_unit_test(scales_beyond_the_dtype_are_refused),
         cmocka_unit_test(strides_do_not_matter),
+        cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(padding_rows_are_zero),
         cmocka_unit_test(empty_matrices_are_no_work),
         cmocka_unit_test(shapes_and_strides_are_checked),

@@ -43,7 +43,8 @@ static fp8_quant plain_quant(const fp8_rule_row *row, const fp8_kernel *kernel, 
 
 static bool is_encode(const fp8_kernel *kernel)
 {
-    return kernel->op == FP8_OP_ENCODE_DIVIDE || kernel->op == FP8_OP_ENCODE_MULTIPLY;
+    return kernel->op == FP8_OP_ENCODE_DIVIDE || kernel->op == FP8_OP_ENCODE_MULTIPLY ||
+           kernel->op == FP8_OP_ENCODE_TWICE;
 }
 
 /* One row through an encode kernel and the reference. */
@@ -51,16 +52,14 @@ static void check_encode(const fp8_kernel *kernel, const void *x, int64_t n, int
                          const float *operand, float fnuz_max)
 {
     const fp8_rule_row row = {.multiply = kernel->op == FP8_OP_ENCODE_MULTIPLY,
+                              .quotient_in_input = kernel->op == FP8_OP_ENCODE_TWICE,
                               .fnuz_max = fnuz_max};
     const fp8_quant q = plain_quant(&row, kernel, n, unit);
     uint8_t *want = malloc((size_t)n + 1), *got = malloc((size_t)n + 2);
     got[n] = 0x5A;
     const fp8_encode_run run = {x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to)};
     fp8_ref_encode_row(&q, x, 1, operand, want, 1);
-    if (row.multiply)
-        kernel->fn.encode_multiply(&run);
-    else
-        kernel->fn.encode_divide(&run);
+    kernel->fn.encode(&run);
     for (int64_t j = 0; j < n; j++)
         if (got[j] != want[j])
             fail_msg("%s: n %lld unit %lld: x %a operand %a: 0x%02x, want 0x%02x", kernel->name,

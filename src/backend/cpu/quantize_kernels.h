@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize_kernels.h - the plain part of the quantizer along a row, with the bits of
- * ref_quantize.c. A quantize_<level>.c includes the vec header of its level, defines LEVEL(name)
- * and vectors of bits, and includes this.
+ * quantize_kernels.h - the quantizer along a contiguous row, with the bits of ref_quantize.c but
+ * for what only the reference does (quant_steps.c decides). A quantize_<level>.c includes the vec
+ * header of its level, defines LEVEL(name) and vectors of bits, and includes this.
  *
  * The amax compares magnitudes as integers in the input's own width: they order as the numbers do,
  * and infinity and NaN come out on top without a test. The quotient is a true division where the
@@ -70,8 +70,16 @@ DEFINE_AMAX(bf16, FP8_BF16)
 /* What the compiler knows of an encode. */
 typedef struct encoding {
     fp8_dtype from, to;
-    bool multiply;
+    fp8_op op;
 } encoding;
+
+/* y rounded to a dtype of 16 bits. */
+VEC_FN void round_group(vec_f32 y[4], fp8_dtype dtype)
+{
+    char rounded[VEC_GROUP * 2];
+    vec_store_group(rounded, y, dtype, false, VEC_NOTHING);
+    vec_load_group(y, rounded, dtype);
+}
 
 /* codes[VEC_GROUP] of x[VEC_GROUP]; one operand a vector. */
 VEC_FN void encode_group(uint8_t *codes, const void *x, encoding e, const vec_f32 operand[4],
@@ -80,10 +88,13 @@ VEC_FN void encode_group(uint8_t *codes, const void *x, encoding e, const vec_f3
     vec_f32 y[4];
     vec_load_group(y, x, e.from);
     for (int k = 0; k < 4; k++) {
-        y[k] = e.multiply ? vec_mul(y[k], operand[k]) : vec_div(y[k], operand[k]);
+        y[k] =
+            e.op == FP8_OP_ENCODE_MULTIPLY ? vec_mul(y[k], operand[k]) : vec_div(y[k], operand[k]);
         if (e.to == FP8_E4M3FNUZ) /* the only format whose maximum a rule may lower */
             y[k] = vec_clamp(y[k], max);
     }
+    if (e.op == FP8_OP_ENCODE_TWICE)
+        round_group(y, e.from);
     vec_store_codes(codes, vec_encode(y, vec_format(e.to), true));
 }
 
@@ -147,14 +158,14 @@ VEC_FN void encode(const fp8_encode_run *run, encoding e)
         encode_units(run, e);
 }
 
-#define DEFINE_ENCODE_ONE(OP, NAME, FROM, TO, MULTIPLY)             \
-    void LEVEL(fp8_encode_##OP##_##NAME)(const fp8_encode_run *run) \
-    {                                                               \
-        encode(run, (encoding){FROM, TO, MULTIPLY});                \
+#define DEFINE_ENCODE_ONE(NAME, FROM, TO, OP)                  \
+    void LEVEL(fp8_encode_##NAME)(const fp8_encode_run *run)   \
+    {                                                          \
+        encode(run, (encoding){FROM, TO, FP8_OP_ENCODE_##OP}); \
     }
-#define DEFINE_ENCODE_TO(NAME, FROM, TO)             \
-    DEFINE_ENCODE_ONE(divide, NAME, FROM, TO, false) \
-    DEFINE_ENCODE_ONE(multiply, NAME, FROM, TO, true)
+#define DEFINE_ENCODE_TO(NAME, FROM, TO)               \
+    DEFINE_ENCODE_ONE(divide_##NAME, FROM, TO, DIVIDE) \
+    DEFINE_ENCODE_ONE(multiply_##NAME, FROM, TO, MULTIPLY)
 #define DEFINE_ENCODE(NAME, FROM)                         \
     DEFINE_ENCODE_TO(NAME##_e4m3fn, FROM, FP8_E4M3FN)     \
     DEFINE_ENCODE_TO(NAME##_e4m3fnuz, FROM, FP8_E4M3FNUZ) \
@@ -162,3 +173,5 @@ VEC_FN void encode(const fp8_encode_run *run, encoding e)
 DEFINE_ENCODE(f32, FP8_F32)
 DEFINE_ENCODE(f16, FP8_F16)
 DEFINE_ENCODE(bf16, FP8_BF16)
+DEFINE_ENCODE_ONE(twice_f16_e4m3fn, FP8_F16, FP8_E4M3FN, TWICE)
+DEFINE_ENCODE_ONE(twice_bf16_e4m3fn, FP8_BF16, FP8_E4M3FN, TWICE)
