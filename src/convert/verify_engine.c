@@ -122,20 +122,51 @@ static bool has_one_scale(const fp8_verification *v, int64_t i)
            !values.role->grid.rows && !values.role->grid.cols && values.info.ndim == 2;
 }
 
-/* Rule fused-scales, a warning: engines that fuse q, k and v, or gate and up, into one matrix give
- * it one scale, the largest, and quantize the others again. */
-static fp8_status check_fused(fp8_verification *v, const struct layer *layer, fp8_error *err)
+enum { NAME_ROOM = 1024 }; /* a longer name is not one of a fused weight */
+
+/* Tensor of part `index` of the fused matrix that the layer belongs to, -1 if it is not there. */
+static int64_t find_part(const fp8_verification *v, const struct layer *layer, int32_t index,
+                         char name[NAME_ROOM])
 {
+    if (layer->info.name_bytes > NAME_ROOM - 64)
+        return -1;
+    uint64_t bytes = fp8_fused_sibling(layer->info.name, layer->info.name_bytes, index, name);
+    return fp8_checkpoint_index(v->subject.ckpt, name, bytes);
+}
+
+static bool engine_fuses(const fp8_verification *v)
+{
+    return strcmp(fp8_engine_find(v->desc->engine), "transformers") != 0;
+}
+
+/* Rule fused-mixed: of q, k and v, or of gate and up, which engines fuse into one matrix, all are
+ * quantized or none. */
+static fp8_status check_mixed(fp8_verification *v, const struct layer *layer, fp8_error *err)
+{
+    (void)err;
+    char name[NAME_ROOM];
     fp8_fused part = fp8_fused_part(layer->info.name, layer->info.name_bytes);
-    const char *engine = fp8_engine_find(v->desc->engine);
-    int64_t self = fp8_subject_find(&v->subject, &layer->info);
-    char first[1024];
+    for (int32_t k = 0; part.name && engine_fuses(v) && k < part.count; k++) {
+        int64_t i = find_part(v, layer, k, name);
+        if (i >= 0 && v->subject.roles.tensors[i].role == FP8_ROLE_PLAIN)
+            FP8_FOUND_ERROR(v, layer->info.name,
+                            "the weight is quantized, but %s is not, and %s fuses them into %s",
+                            name, fp8_engine_find(v->desc->engine), part.name);
+    }
+    return FP8_OK;
+}
+
+/* Rule fused-scales, a warning: the fused matrix has one scale per tensor, the largest, and the
+ * other parts are quantized again. */
+static fp8_status check_scales(fp8_verification *v, const struct layer *layer, fp8_error *err)
+{
+    char name[NAME_ROOM];
     double ours, theirs;
-    if (!part.name || part.index == 0 || !strcmp(engine, "transformers") ||
-        !has_one_scale(v, self) || layer->info.name_bytes + 64 > sizeof first)
+    fp8_fused part = fp8_fused_part(layer->info.name, layer->info.name_bytes);
+    int64_t self = fp8_subject_find(&v->subject, &layer->info);
+    if (!part.name || part.index == 0 || !engine_fuses(v) || !has_one_scale(v, self))
         return FP8_OK;
-    uint64_t bytes = fp8_fused_sibling(layer->info.name, layer->info.name_bytes, 0, first);
-    int64_t other = fp8_checkpoint_index(v->subject.ckpt, first, bytes);
+    int64_t other = find_part(v, layer, 0, name);
     if (other < 0 || !has_one_scale(v, other))
         return FP8_OK;
     FP8_TRY(only_scale(v, self, &ours, err));
@@ -144,7 +175,7 @@ static fp8_status check_fused(fp8_verification *v, const struct layer *layer, fp
         FP8_FOUND_WARNING(v, layer->info.name,
                           "the scale is %g, that of %s %g: %s fuses them into %s with the larger "
                           "scale and quantizes again",
-                          ours, first, theirs, engine, part.name);
+                          ours, name, theirs, fp8_engine_find(v->desc->engine), part.name);
     return FP8_OK;
 }
 
@@ -244,17 +275,61 @@ static const struct {
     bool of_engine; /* only with --for */
     fp8_status (*check)(fp8_verification *v, const struct layer *layer, fp8_error *err);
 } engine_rules[] = {
-    {"engine-format", true, check_format},
-    {"engine-refused", true, check_weight},
-    {"fused-scales", true, check_fused},
+    {"engine-format", true, check_format}, {"engine-refused", true, check_weight},
+    {"fused-mixed", true, check_mixed},    {"fused-scales", true, check_scales},
     {"tp-split", false, check_tp},
 };
 
-/* All rules on all quantized weights. */
-fp8_status fp8_verify_for_engine(fp8_verification *v, fp8_error *err)
+/* vllm takes the list of quant_method fp8 by whole names, where transformers takes their ends. */
+static bool takes_whole_names(const fp8_verification *v)
 {
-    if (!v->desc->engine && v->desc->tp <= 1)
+    fp8_config_kind kind = v->subject.roles.config.kind;
+    return v->desc->engine && !strcmp(v->desc->engine, "vllm") &&
+           (kind == FP8_CONFIG_HF_FP8 || kind == FP8_CONFIG_HF_MXFP8 || kind == FP8_CONFIG_FBGEMM);
+}
+
+/* A linear weight or a router (a warning), not quantized, whose whole name is not listed. */
+static fp8_status check_listed(fp8_verification *v, int64_t i, fp8_nameset *exact, fp8_error *err)
+{
+    const char *reason;
+    fp8_name_match match;
+    fp8_tensor_info t = fp8_subject_tensor(&v->subject, i);
+    fp8_kind kind =
+        fp8_name_kind(&v->subject.config, t.name, t.name_bytes, t.dtype, t.ndim, t.shape, &reason);
+    if (v->subject.roles.tensors[i].role != FP8_ROLE_PLAIN ||
+        (kind != FP8_KIND_LINEAR && kind != FP8_KIND_ROUTER))
         return FP8_OK;
+    FP8_TRY(fp8_nameset_match(exact, t.name, fp8_module_bytes(t.name, t.name_bytes), &match, err));
+    if (match == FP8_NAME_NONE)
+        FP8_FOUND(v, kind == FP8_KIND_LINEAR, t.name,
+                  "the weight is %s, and vllm looks for the module's whole name in the list of "
+                  "config.json, which does not have it",
+                  fp8_dtype_name(t.dtype));
+    return FP8_OK;
+}
+
+/* Rule engine-ignore: the list of modules that are not quantized is spelt as the engine reads it.
+ */
+static fp8_status check_list(fp8_verification *v, fp8_error *err)
+{
+    const fp8_nameset *list = &v->subject.roles.config.ignored;
+    fp8_nameset exact;
+    fp8_status status = FP8_OK;
+    if (!takes_whole_names(v))
+        return FP8_OK;
+    v->rule = "engine-ignore";
+    fp8_nameset_init(&exact, v->ctx, FP8_NAMES_EXACT);
+    for (int64_t i = 0; i < list->count && status == FP8_OK; i++)
+        status = fp8_nameset_add(&exact, list->names[i], strlen(list->names[i]), err);
+    for (int64_t i = 0; i < v->summary->tensors && status == FP8_OK; i++)
+        status = check_listed(v, i, &exact, err);
+    fp8_nameset_free(&exact);
+    return status;
+}
+
+/* All rules on all quantized weights. */
+static fp8_status check_layers(fp8_verification *v, fp8_error *err)
+{
     for (int64_t i = 0; i < v->summary->tensors; i++) {
         struct layer layer;
         if (v->subject.roles.tensors[i].role != FP8_ROLE_WEIGHT)
@@ -268,4 +343,12 @@ fp8_status fp8_verify_for_engine(fp8_verification *v, fp8_error *err)
         }
     }
     return FP8_OK;
+}
+
+fp8_status fp8_verify_for_engine(fp8_verification *v, fp8_error *err)
+{
+    if (!v->desc->engine && v->desc->tp <= 1)
+        return FP8_OK;
+    FP8_TRY(check_list(v, err));
+    return check_layers(v, err);
 }

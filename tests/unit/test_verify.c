@@ -45,7 +45,13 @@ typedef struct engine_case {
 } engine_case;
 
 static const engine_case engine_cases[] = {
-    {TIED, "vllm", 0, {"", "", "", false, 0}},
+    {TIED, "sglang", 0, {"fused-mixed", LAYER "self_attn.q_proj.weight", "v_proj.weight", true, 0}},
+    {TIED, "vllm", 0, {"fused-mixed", LAYER "self_attn.q_proj.weight", "k_proj.weight", true, 0}},
+    {TIED, "vllm", 0, {"engine-ignore", LAYER "self_attn.k_proj.weight", "whole name", true, 0}},
+    {GOLDEN "qwen3_moe_hf_block",
+     "vllm",
+     0,
+     {"engine-ignore", LAYER "mlp.gate.weight", "whole name", false, 0}},
     {TIED, "transformers", 0, {"", "", "", false, 0}},
     {CHANNEL, "vllm", 2, {"", "", "", false, 0}},
     {TIED, "vllm", 2, {"tp-block", LAYER "mlp.gate_proj.weight", "192 % 128", true, 0}},
