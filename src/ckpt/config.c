@@ -53,10 +53,8 @@ static const char *const keys[MEMBERS] = {
     [MTP_LAYERS + 2] = "num_mtp_modules",
 };
 
-/* Where a model of several parts keeps its language model. */
-static const char *const nested_keys[] = {"text_config", "llm_config", "language_config",
-                                          "thinker_config"};
-enum { NESTED = sizeof nested_keys / sizeof *nested_keys };
+const char *const fp8_config_parts[FP8_CONFIG_PARTS] = {"text_config", "llm_config",
+                                                        "language_config", "thinker_config"};
 
 static fp8_status pick_all(fp8_span object, const char *const *names, int n, fp8_pick *picks,
                            fp8_error *err)
@@ -127,26 +125,15 @@ static void merge(fp8_config *out, const fp8_config *nested)
         memcpy(out->architecture, nested->architecture, sizeof out->architecture);
 }
 
-/* The value of a whole text: without the white space around it. */
-static fp8_status whole_value(const char *text, uint64_t bytes, fp8_span *out, fp8_error *err)
-{
-    fp8_json j;
-    fp8_json_open(&j, text, bytes);
-    FP8_TRY(fp8_json_skip(&j, out, err));
-    FP8_TRY(fp8_json_end(&j, err));
-    FP8_FAIL_IF(!fp8_pick_starts(*out, '{'), err, FP8_E_FORMAT, "it is not a JSON object");
-    return FP8_OK;
-}
-
 static fp8_status read_facts(const char *text, uint64_t bytes, fp8_config *out, fp8_error *err)
 {
     fp8_span object;
     bool tied_said, nested_said;
-    fp8_pick nested[NESTED];
-    FP8_TRY(whole_value(text, bytes, &object, err));
+    fp8_pick nested[FP8_CONFIG_PARTS];
+    FP8_TRY(fp8_json_whole_object(text, bytes, &object, err));
     FP8_TRY(read_level(object, out, &tied_said, err));
-    FP8_TRY(pick_all(object, nested_keys, NESTED, nested, err));
-    for (int i = 0; i < NESTED; i++) {
+    FP8_TRY(pick_all(object, fp8_config_parts, FP8_CONFIG_PARTS, nested, err));
+    for (int i = 0; i < FP8_CONFIG_PARTS; i++) {
         fp8_config inner;
         FP8_TRY(read_level(nested[i].value, &inner, &nested_said, err));
         merge(out, &inner);

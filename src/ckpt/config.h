@@ -19,6 +19,10 @@ typedef struct fp8_config {
     fp8_span quantization; /* value of quantization_config, text NULL if absent or null */
 } fp8_config;
 
+/* The members under which a model of several parts nests its language model's config. */
+enum { FP8_CONFIG_PARTS = 4 };
+extern const char *const fp8_config_parts[FP8_CONFIG_PARTS];
+
 /* Reads config.json's text (NULL, 0: all defaults). Error FORMAT. */
 fp8_status fp8_config_read(const char *text, uint64_t bytes, fp8_config *out, fp8_error *err);
 

@@ -81,6 +81,16 @@ bool fp8_pick_starts(fp8_span value, char first)
     return value.text && value.bytes > 0 && value.text[0] == first;
 }
 
+fp8_status fp8_json_whole_object(const char *text, uint64_t bytes, fp8_span *out, fp8_error *err)
+{
+    fp8_json j;
+    fp8_json_open(&j, text, bytes);
+    FP8_TRY(fp8_json_skip(&j, out, err));
+    FP8_TRY(fp8_json_end(&j, err));
+    FP8_FAIL_IF(!fp8_pick_starts(*out, '{'), err, FP8_E_FORMAT, "it is not a JSON object");
+    return FP8_OK;
+}
+
 /* The span between the quotes of a string value. */
 static bool inside(fp8_span value, fp8_span *out)
 {

@@ -16,6 +16,9 @@ typedef struct fp8_pick {
  * (text NULL included) has no members. Errors: FORMAT (also a wanted key that comes twice). */
 fp8_status fp8_json_pick(fp8_span object, fp8_pick *picks, int n, fp8_error *err);
 
+/* The object that is all of a text, white space around it aside. Error FORMAT. */
+fp8_status fp8_json_whole_object(const char *text, uint64_t bytes, fp8_span *out, fp8_error *err);
+
 /* The string, unescaped and NUL-terminated; "" if the value is no string or does not fit. */
 void fp8_pick_text(fp8_span value, char *dst, uint64_t room);
 /* The integer; `otherwise` if the value is no integer of 0..10^18-1. */

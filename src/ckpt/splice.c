@@ -11,10 +11,6 @@
 
 static const char name[] = "quantization_config";
 static const char old_name[] = "compression_config";
-/* Objects that may hold one too. */
-static const char *const containers[] = {"text_config", "llm_config", "language_config",
-                                         "thinker_config"};
-
 /* A member of the object: offsets in the text. */
 typedef struct member {
     uint64_t key;        /* of the opening quote */
@@ -56,18 +52,7 @@ static fp8_status scan(const char *text, fp8_span span, const char *key, object 
     }
 }
 
-/* The value of the whole text. */
-static fp8_status top_span(const char *text, uint64_t bytes, fp8_span *out, fp8_error *err)
-{
-    fp8_json j;
-    fp8_json_open(&j, text, bytes);
-    FP8_TRY(fp8_json_skip(&j, out, err));
-    FP8_TRY(fp8_json_end(&j, err));
-    FP8_FAIL_IF(!fp8_pick_starts(*out, '{'), err, FP8_E_FORMAT, "it is not a JSON object");
-    return FP8_OK;
-}
-
-/* text[begin, end) replaced by what is put between. */
+/* What goes when the wanted member goes: text[begin, end), a comma with it. */
 static void cut(const object *o, uint64_t *begin, uint64_t *end)
 {
     *begin = o->before.found ? o->before.end : o->open + 1;
@@ -149,7 +134,7 @@ static fp8_status put_member(const fp8_context *ctx, const char *text, uint64_t 
     fp8_span top;
     object o;
     fp8_text t = {.ctx = ctx};
-    FP8_TRY(top_span(text, bytes, &top, err));
+    FP8_TRY(fp8_json_whole_object(text, bytes, &top, err));
     FP8_TRY(scan(text, top, name, &o, err));
     layout l = layout_of(text, o.wanted.found ? &o.wanted : &o.last);
     uint64_t begin = o.wanted.value, end = o.wanted.end;
@@ -189,12 +174,12 @@ static fp8_status next_cut(const char *text, uint64_t bytes, bool all, uint64_t 
                            uint64_t *end, bool *found, fp8_error *err)
 {
     fp8_span top;
-    FP8_TRY(top_span(text, bytes, &top, err));
+    FP8_TRY(fp8_json_whole_object(text, bytes, &top, err));
     FP8_TRY(find_cut(text, top, old_name, begin, end, found, err));
     if (!*found && all)
         FP8_TRY(find_cut(text, top, name, begin, end, found, err));
-    for (size_t i = 0; !*found && i < sizeof containers / sizeof *containers; i++) {
-        fp8_pick inner = {containers[i], {NULL, 0}};
+    for (int i = 0; !*found && i < FP8_CONFIG_PARTS; i++) {
+        fp8_pick inner = {fp8_config_parts[i], {NULL, 0}};
         FP8_TRY(fp8_json_pick(top, &inner, 1, err));
         if (!fp8_pick_starts(inner.value, '{'))
             continue;
