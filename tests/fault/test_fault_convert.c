@@ -62,11 +62,14 @@ static void arguments(const scene *sc, const char *dst, bool resume, char *argv[
     argv[n] = NULL;
 }
 
-/* Resumes until done, and compares. */
+/* Resumes and compares. A run that died behind its very last step has left nothing to resume. */
 static void must_recover(const scene *sc, const fault_plan *failed)
 {
     static const fault_plan none = {.call = "none"};
-    char *argv[ARGS];
+    char *argv[ARGS], partial[1100];
+    snprintf(partial, sizeof partial, "%s.partial", target);
+    if (access(partial, F_OK) != 0 && folders_equal(expected, target))
+        return;
     arguments(sc, target, true, argv);
     int status = fault_run(&none, argv, NULL);
     if (status != FP8_OK || !folders_equal(expected, target))
@@ -74,8 +77,6 @@ static void must_recover(const scene *sc, const fault_plan *failed)
                failed->deed, failed->at, status);
     assert_int_equal(status, FP8_OK);
     assert_true(folders_equal(expected, target));
-    char partial[1100];
-    snprintf(partial, sizeof partial, "%s.partial", target);
     assert_int_not_equal(access(partial, F_OK), 0);
 }
 
