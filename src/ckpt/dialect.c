@@ -414,7 +414,7 @@ static const char *grid_text(fp8_grid grid)
     static const struct {
         fp8_grid grid;
         const char *text;
-    } texts[] = {{BLOCK, "128x128"}, {CHANNEL, "channel"}, {TENSOR, "tensor"}, {MX, "1x32"}};
+    } texts[] = {{BLOCK, "128x128"}, {CHANNEL, "row"}, {TENSOR, "tensor"}, {MX, "1x32"}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (texts[i].grid.rows == grid.rows && texts[i].grid.cols == grid.cols)
             return texts[i].text;

@@ -99,9 +99,10 @@ static bool ct_ragged_groups(const weight *w)
            w->dialect->config == FP8_CONFIG_CT && w->cols % 128 != 0;
 }
 
-static bool any_conv1d(const weight *w)
+/* More than one scale, so that their order matters. */
+static bool conv1d_scales(const weight *w)
 {
-    return w->conv1d;
+    return w->conv1d && (w->dialect->grid.rows > 0 || w->dialect->grid.cols > 0);
 }
 
 static bool fused_partial_but_last(const weight *w)
@@ -140,7 +141,7 @@ static const struct rule {
      "wrong edges"},
     {"transformers", ct_ragged_groups, FP8_REFUSED,
      "activation groups of 128 do not divide the columns: the first forward fails"},
-    {"vllm", any_conv1d, FP8_REFUSED,
+    {"vllm", conv1d_scales, FP8_REFUSED,
      "vllm transposes Conv1D weights when it loads them, but not their scales"},
     {"vllm", fused_partial_but_last, FP8_REFUSED,
      "vllm fuses this matrix with its neighbours, and all but the last must be whole blocks of "
@@ -149,12 +150,13 @@ static const struct rule {
      "vllm's MXFP8 needs at least 128 rows and columns, rows in multiples of 32"},
     {"vllm", not_multiple_of_16, FP8_SLOW,
      "rows or columns are no multiple of 16, which most FP8 kernels need"},
-    {"sglang", any_conv1d, FP8_REFUSED, "sglang does not transpose the scales of Conv1D weights"},
+    {"sglang", conv1d_scales, FP8_REFUSED,
+     "sglang does not transpose the scales of Conv1D weights"},
     {"sglang", fused_partial, FP8_REFUSED,
      "sglang fuses this matrix with its neighbours, and each must be whole blocks of 128 rows"},
     {"sglang", not_multiple_of_16, FP8_SLOW,
      "rows or columns are no multiple of 16, which most FP8 kernels need"},
-    {"tensorrt-llm", any_conv1d, FP8_REFUSED,
+    {"tensorrt-llm", conv1d_scales, FP8_REFUSED,
      "tensorrt-llm does not transpose the scales of Conv1D weights"},
 };
 

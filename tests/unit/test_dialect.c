@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 /* cmocka.h needs the four above. */
@@ -169,6 +170,7 @@ static void engines_have_their_limits(void **state)
     assert_int_equal(verdict("vllm", "modelopt-mxfp8", o, 64, 512, false), FP8_REFUSED);
     assert_int_equal(verdict("vllm", "ct-channel", o, 7, 512, false), FP8_SLOW);
     assert_int_equal(verdict("vllm", "hf-block", o, 512, 512, true), FP8_REFUSED);
+    assert_int_equal(verdict("vllm", "hf-tensor", o, 512, 512, true), FP8_LOADS);
 }
 
 static void engines_load_some_dialects(void **state)
@@ -203,6 +205,28 @@ static void fused_parts_are_known(void **state)
     assert_null(f.name);
 }
 
+static void the_document_has_every_dialect(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 17 };
+    FILE *f = fopen("docs/formats.md", "rb"); /* tests run in the root */
+    assert_non_null(f);
+    char *text = calloc(MOST, 1), row[128];
+    assert_non_null(text);
+    assert_true(fread(text, 1, MOST - 1, f) > 1000);
+    fclose(f);
+    const fp8_dialect *d;
+    for (int64_t i = 0; (d = fp8_dialect_at(i)) != NULL; i++) {
+        if (d->engine)
+            continue; /* in the row of its name */
+        snprintf(row, sizeof row, d->writable ? "| %s | %s" : "%s", d->name, d->scale_suffix);
+        if (!strstr(text, row))
+            print_error("docs/formats.md has no '%s'\n", row);
+        assert_non_null(strstr(text, row));
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +239,7 @@ int main(void)
         cmocka_unit_test(engines_have_their_limits),
         cmocka_unit_test(engines_load_some_dialects),
         cmocka_unit_test(fused_parts_are_known),
+        cmocka_unit_test(the_document_has_every_dialect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
