@@ -141,8 +141,8 @@ static const char *cannot_write(const fp8_convert *conv, int64_t item, const fp8
     if (reason)
         return reason;
     fp8_tensor_info info = fp8_item_info(conv, item);
-    fp8_verdict verdict = fp8_engine_weight(conv->engine, dialect, info.name, info.name_bytes, m,
-                                            it->kind == FP8_KIND_CONV1D, &reason);
+    fp8_verdict verdict =
+        fp8_engine_weight(conv->engine, dialect, info.name, info.name_bytes, m, swap, &reason);
     return verdict == FP8_REFUSED || verdict == FP8_MISREAD ? reason : NULL;
 }
 
