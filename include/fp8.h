@@ -260,8 +260,8 @@ typedef struct fp8_quantize_desc {
  * E8M0FNU. R' >= R: the rows from R on are set to zero codes (vLLM's num_token_padding).
  * Outputs must not overlap the input or each other, nor themselves through their strides.
  * The same bytes for any number of threads and any instruction set.
- * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (a static scale that is not finite and positive),
- * NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
+ * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (a static scale that is not finite and positive, or
+ * a dynamic one too large for its dtype), NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
 FP8_API fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc,
                                 const fp8_tensor *x, fp8_tensor *codes, fp8_tensor *scales,
                                 fp8_error *err);

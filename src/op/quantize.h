@@ -3,11 +3,12 @@
  * quantize.h - quantization in three steps that can be fed slab by slab, so that a matrix need
  * never be whole:
  *
- *     amax[g]  = max |x| over the elements of unit g        (a unit is one block of the grid)
- *     scale[g], operand[g] = f(amax[g])                     (the rule's row of the table in
- * rules.c) code     = encode(x divided or multiplied by operand) (one formula per rule)
+ *     amax[g]  = max |x| over the elements of unit g      (a unit is one block of the grid)
+ *     scale[g], operand[g] = f(amax[g])                   (the rule's row of the table in rules.c)
+ *     code     = encode(x divided or multiplied by operand[g])
  *
- * fp8_quantize is these three over a whole matrix; the checkpoint pipeline calls them itself. */
+ * fp8_quantize is these three over a whole matrix; the checkpoint pipeline calls them itself. The
+ * steps trust their arguments: shapes, dtypes and strides were checked by who made them. */
 #ifndef FP8_OP_QUANTIZE_H
 #define FP8_OP_QUANTIZE_H
 
@@ -37,17 +38,19 @@ fp8_status fp8_quant_prepare(fp8_quant *q, const fp8_quantize_desc *desc, fp8_dt
 fp8_status fp8_quant_amax(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
                           int64_t row0, float *amax, fp8_error *err);
 
-/* For n units: stored scales (dtype q->scale, contiguous) and operand[n], what encode works with.
- */
+/* For n units: stored scales (dtype q->scale, contiguous, no alignment) and operand[n], what encode
+ * works with; operand may be amax itself. Error: SCALE, a scale too large for its dtype, with
+ * err->pos = the unit. */
 fp8_status fp8_quant_scales(const fp8_quant *q, const float *amax, int64_t n, void *scales,
                             float *operand, fp8_error *err);
 
-/* operand[n] of static scales. Error: SCALE. */
+/* operand[grid_rows, grid_cols] of the static scales of the whole matrix, any strides. Error:
+ * SCALE, one that is not finite and positive, with err->pos = the unit. */
 fp8_status fp8_quant_static(const fp8_quant *q, const fp8_tensor *scales, float *operand,
                             fp8_error *err);
 
 /* codes[n, cols] of the slab x[n, cols] of rows [row0, row0 + n); operand is [grid_rows,
- * grid_cols]. */
+ * grid_cols]. Under REFUSE, x has been through fp8_quant_amax; no NaN is looked for here. */
 fp8_status fp8_quant_encode(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
                             int64_t row0, const float *operand, fp8_tensor *codes, fp8_error *err);
 
