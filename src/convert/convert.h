@@ -117,7 +117,8 @@ struct fp8_convert {
     int64_t group_count;
     fp8_layout layout;
     fp8_limits limits;
-    uint64_t carried_bytes; /* of the other files of the source */
+    uint64_t carried_bytes;   /* of the other files of the source */
+    uint64_t disk_free_bytes; /* when it was planned */
     uint64_t fingerprint[2];
     char **warnings;
     int64_t warning_count, warning_room;

@@ -273,6 +273,7 @@ static fp8_status plan(fp8_convert *conv, fp8_error *err)
     FP8_TRY(fp8_layout_make(conv, err));
     FP8_TRY(fp8_limits_set(conv, err));
     FP8_TRY(fp8_carry_measure(conv, err));
+    FP8_TRY(fp8_paths_free_bytes(conv, &conv->disk_free_bytes, err));
     forget_texts(conv);
     return fp8_fingerprint(conv, err);
 }
@@ -367,8 +368,7 @@ void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out)
     for (int64_t s = 0; s < conv->layout.shard_count; s++)
         out->bytes_out += conv->layout.shards[s].data_bytes;
     out->peak_memory_bytes = fp8_limits_peak(conv);
-    if (fp8_paths_free_bytes(conv, &out->disk_free_bytes, NULL) != FP8_OK)
-        out->disk_free_bytes = 0;
+    out->disk_free_bytes = conv->disk_free_bytes;
 }
 
 const char *fp8_convert_warning(const fp8_convert *conv, int64_t i)
