@@ -330,7 +330,7 @@ FP8_API fp8_status fp8_checkpoint_find(const fp8_checkpoint *ckpt, const char *n
 FP8_API fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
                                        uint64_t begin, uint64_t bytes, void *dst, fp8_error *err);
 /* The dialect that config.json and the tensors speak, such as "hf-block"; "none" if nothing is
- * quantized, "unknown" if it is and no dialect matches. */
+ * quantized, "unknown" if it is and no dialect matches, NULL if there is no memory to tell. */
 FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
 /* Things that are odd but legal (an index total that is wrong, a tensor that it does not list ..):
  * line i, NULL past the last. */

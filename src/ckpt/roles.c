@@ -367,8 +367,11 @@ void fp8_roles_free(const fp8_context *ctx, fp8_roles *roles)
 const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt)
 {
     fp8_roles roles;
-    if (!ckpt || fp8_roles_assign(ckpt->ctx, ckpt, &roles, NULL) != FP8_OK)
+    if (!ckpt)
         return "unknown";
+    fp8_status status = fp8_roles_assign(ckpt->ctx, ckpt, &roles, NULL);
+    if (status != FP8_OK)
+        return status == FP8_E_NO_MEMORY ? NULL : "unknown";
     const char *name = roles.dialect ? roles.dialect->name : roles.quantized ? "unknown" : "none";
     fp8_roles_free(ckpt->ctx, &roles);
     return name;
