@@ -157,12 +157,6 @@ static int compare(const void *a, const void *b)
     return order;
 }
 
-void cli_groups_sort(cli_groups *groups)
-{
-    if (groups->count > 0)
-        qsort(groups->items, groups->count, sizeof *groups->items, compare);
-}
-
 /* How many names the ranges of a group stand for; INT64_MAX if that does not fit. */
 static int64_t span(const cli_group *group)
 {
@@ -174,7 +168,8 @@ static int64_t span(const cli_group *group)
     return product;
 }
 
-char *cli_group_name(const cli_group *group)
+/* The name of a group, from malloc; NULL if there is no memory. */
+static char *name_of(const cli_group *group)
 {
     size_t bytes = (size_t)(group->cells[0] - group->key) - 1, end = 0;
     size_t room = bytes + (size_t)group->slots * 24 + 64;
@@ -200,10 +195,24 @@ char *cli_group_name(const cli_group *group)
     return name;
 }
 
+bool cli_groups_finish(cli_groups *groups)
+{
+    if (groups->count > 0)
+        qsort(groups->items, groups->count, sizeof *groups->items, compare);
+    for (size_t i = 0; i < groups->count; i++) {
+        groups->items[i].name = name_of(&groups->items[i]);
+        if (groups->items[i].name == NULL)
+            return false;
+    }
+    return true;
+}
+
 void cli_groups_free(cli_groups *groups)
 {
-    for (size_t i = 0; i < groups->count; i++)
+    for (size_t i = 0; i < groups->count; i++) {
         free(groups->items[i].key);
+        free(groups->items[i].name);
+    }
     free(groups->items);
     free(groups->buckets);
     *groups = (cli_groups){0};

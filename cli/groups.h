@@ -18,6 +18,8 @@ typedef struct cli_group {
     char *key; /* name with \1 for each number, then the cells, each ended by NUL */
     size_t key_bytes;
     const char *cells[CLI_GROUP_CELLS]; /* in key */
+    char *name; /* for people: numbers as {least..most}, "(7 of 61)" if some of them are not in the
+                   group; set by cli_groups_finish */
     int slots;
     int64_t least[CLI_GROUP_SLOTS], most[CLI_GROUP_SLOTS];
     int64_t count;
@@ -32,15 +34,13 @@ typedef struct cli_groups {
 } cli_groups;
 
 /* Adds a row; the texts are copied. false if there is no memory. Not
- * after cli_groups_sort. */
+ * after cli_groups_finish. */
 bool cli_groups_add(cli_groups *groups, const char *name, size_t name_bytes,
                     const char *const cells[CLI_GROUP_CELLS], uint64_t bytes_in,
                     uint64_t bytes_out);
-/* Sorts the groups by name and first number. */
-void cli_groups_sort(cli_groups *groups);
-/* The name of a group, its numbers as {least..most}, followed by "(7 of 61)" if the group does not
- * hold all of them. From malloc; NULL if there is no memory. */
-char *cli_group_name(const cli_group *group);
+/* Ends the adding: sorts the groups by name and first number, and writes their names. false if
+ * there is no memory. */
+bool cli_groups_finish(cli_groups *groups);
 void cli_groups_free(cli_groups *groups);
 
 #endif

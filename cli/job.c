@@ -172,6 +172,10 @@ int cli_job(const cli_args *args, fp8_verb verb)
 {
     if (args->output == NULL)
         return cli_usage_error("where to? -o names the directory to make");
+    size_t length = strlen(args->output);
+    if (length > 12 && strcmp(args->output + length - 12, ".safetensors") == 0)
+        return cli_usage_error("-o %s: DST is a directory; the files in it get names of their own",
+                               args->output);
     fp8_context *ctx = NULL;
     int code = cli_context(args, &ctx);
     if (code == CLI_DONE)

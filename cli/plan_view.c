@@ -18,7 +18,6 @@
 typedef struct row_text {
     char shape[CLI_SHAPE_TEXT], dtype[48], action[96];
     char before[CLI_UNIT_TEXT], after[CLI_UNIT_TEXT], count[24];
-    char *name; /* of a group, from malloc */
 } row_text;
 
 static void describe(const fp8_plan_row *row, row_text *text)
@@ -77,10 +76,8 @@ static void group_row(void *user, int64_t i, const char *cells[CLI_MAX_COLUMNS])
 {
     group_rows *rows = user;
     const cli_group *group = &rows->groups->items[i];
-    free(rows->text.name);
-    rows->text.name = cli_group_name(group);
     snprintf(rows->text.count, sizeof rows->text.count, "%" PRId64, group->count);
-    cells[0] = rows->text.name != NULL ? rows->text.name : "?";
+    cells[0] = group->name;
     cells[1] = rows->text.count;
     cells[2] = group->cells[0];
     cells[3] = group->cells[1];
@@ -103,8 +100,7 @@ static bool group_all(const fp8_convert *conv, cli_groups *groups)
         if (!cli_groups_add(groups, row.name, strlen(row.name), cells, row.bytes_in, row.bytes_out))
             return false;
     }
-    cli_groups_sort(groups);
-    return true;
+    return cli_groups_finish(groups);
 }
 
 static int print_groups(const fp8_convert *conv)
@@ -120,7 +116,6 @@ static int print_groups(const fp8_convert *conv)
             group_row,
             &rows};
         cli_columns_print(stdout, &columns, (int64_t)groups.count);
-        free(rows.text.name);
     } else {
         cli_error("out of memory");
     }

@@ -53,7 +53,6 @@ typedef struct rows_text {
     const fp8_checkpoint *ckpt;
     const cli_groups *groups;
     char shape[CLI_SHAPE_TEXT], bytes[CLI_UNIT_TEXT], count[24];
-    char *name;
 } rows_text;
 
 static void tensor_row(void *user, int64_t i, const char *cells[CLI_MAX_COLUMNS])
@@ -73,10 +72,8 @@ static void group_row(void *user, int64_t i, const char *cells[CLI_MAX_COLUMNS])
 {
     rows_text *rows = user;
     const cli_group *group = &rows->groups->items[i];
-    free(rows->name);
-    rows->name = cli_group_name(group);
     snprintf(rows->count, sizeof rows->count, "%" PRId64, group->count);
-    cells[0] = rows->name != NULL ? rows->name : "?";
+    cells[0] = group->name;
     cells[1] = rows->count;
     cells[2] = group->cells[0];
     cells[3] = group->cells[1];
@@ -95,8 +92,7 @@ static bool group_all(const fp8_checkpoint *ckpt, cli_groups *groups)
         if (!cli_groups_add(groups, info.name, info.name_bytes, cells, info.bytes, 0))
             return false;
     }
-    cli_groups_sort(groups);
-    return true;
+    return cli_groups_finish(groups);
 }
 
 static int print_tensors(const fp8_checkpoint *ckpt, bool all)
@@ -117,12 +113,11 @@ static int print_tensors(const fp8_checkpoint *ckpt, bool all)
         cli_error("out of memory");
         code = CLI_MEMORY;
     }
-    free(rows.name);
     cli_groups_free(&groups);
     return code;
 }
 
-static int print_text(const cli_args *args, const fp8_checkpoint *ckpt)
+static int print_text(const cli_args *args, const fp8_checkpoint *ckpt, const char *scheme)
 {
     char bytes[CLI_UNIT_TEXT];
     totals sum = count(ckpt);
@@ -131,7 +126,7 @@ static int print_text(const cli_args *args, const fp8_checkpoint *ckpt)
     cli_text_print(stdout, args->paths[0], strlen(args->paths[0]));
     printf(": %" PRId64 " tensors, %s in %" PRId64 " file%s; scheme: %s\n",
            fp8_checkpoint_count(ckpt), cli_format_bytes(bytes, sum.bytes), sum.files,
-           sum.files == 1 ? "" : "s", fp8_checkpoint_dialect(ckpt));
+           sum.files == 1 ? "" : "s", scheme);
     for (int i = 0; i < MAX_DTYPE; i++) {
         if (sum.dtype_tensors[i] > 0)
             printf("  %-11s %8" PRId64 " tensors  %9s\n", cli_dtype_text((fp8_dtype)i),
@@ -175,14 +170,14 @@ static void json_tensors(cli_json *json, const fp8_checkpoint *ckpt)
     cli_json_end(json, ']');
 }
 
-static void print_json(const cli_args *args, const fp8_checkpoint *ckpt)
+static void print_json(const cli_args *args, const fp8_checkpoint *ckpt, const char *scheme)
 {
     cli_json json = {.out = stdout};
     const char *warning;
     totals sum = count(ckpt);
     cli_json_begin(&json, NULL, '{');
     cli_json_text(&json, "path", args->paths[0]);
-    cli_json_text(&json, "scheme", fp8_checkpoint_dialect(ckpt));
+    cli_json_text(&json, "scheme", scheme);
     cli_json_int(&json, "files", sum.files);
     cli_json_size(&json, "bytes", sum.bytes);
     json_dtypes(&json, &sum);
@@ -196,16 +191,20 @@ static void print_json(const cli_args *args, const fp8_checkpoint *ckpt)
 
 static int print(const cli_args *args, const fp8_checkpoint *ckpt)
 {
-    const char *warning;
+    const char *warning, *scheme = fp8_checkpoint_dialect(ckpt);
+    if (scheme == NULL) {
+        fp8_error err = {.code = FP8_E_NO_MEMORY, .msg = "out of memory"};
+        return cli_fail(&err, args->json, "");
+    }
     if (!args->quiet) {
         for (int64_t i = 0; (warning = fp8_checkpoint_warning(ckpt, i)) != NULL; i++)
             cli_warning(warning);
     }
     if (args->json) {
-        print_json(args, ckpt);
+        print_json(args, ckpt, scheme);
         return CLI_DONE;
     }
-    return args->quiet ? CLI_DONE : print_text(args, ckpt);
+    return args->quiet ? CLI_DONE : print_text(args, ckpt, scheme);
 }
 
 int cli_run_inspect(const cli_args *args)

@@ -6,25 +6,29 @@
 #include "cli/json_out.h"
 #include "cli/verbs.h"
 
+#include <string.h>
+
+#define LINE 78 /* columns of a list of names */
+
 static void scheme_row(void *user, int64_t i, const char *cells[CLI_MAX_COLUMNS])
 {
     fp8_scheme_info *info = user;
     fp8_scheme(i, info);
     cells[0] = info->name;
-    cells[1] = info->grid;
-    cells[2] = info->scale_name;
-    cells[3] = info->scale_dtype;
-    cells[4] = info->activations;
-    cells[5] = info->loaders;
-    cells[6] = info->summary;
+    cells[1] = info->summary;
+    cells[2] = info->loaders;
 }
 
 static void print_names(const char *what, const char *(*choice)(int64_t i))
 {
     const char *name;
-    printf("\n%s:", what);
-    for (int64_t i = 0; (name = choice(i)) != NULL; i++)
-        printf(" %s", name);
+    int column = printf("\n%s", what);
+    for (int64_t i = 0; (name = choice(i)) != NULL; i++) {
+        if (column + 1 + (int)strlen(name) > LINE)
+            column = printf("\n   ") - 1;
+        column += printf(" %s", name);
+    }
+    putchar('\n');
 }
 
 static void print_text(void)
@@ -33,16 +37,10 @@ static void print_text(void)
     int64_t count = 0;
     while (cli_scheme_name(count) != NULL)
         count++;
-    cli_columns columns = {
-        7,
-        {"SCHEME", "GRID", "SCALE", "DTYPE", "ACTIVATIONS", "LOADED BY", "WHAT IT IS"},
-        "lllllll",
-        scheme_row,
-        &info};
+    cli_columns columns = {3, {"SCHEME", "WHAT IT IS", "LOADED BY"}, "lll", scheme_row, &info};
     cli_columns_print(stdout, &columns, count);
     print_names("--numerics", fp8_rule_name);
     print_names("--for", fp8_engine_name);
-    putchar('\n');
 }
 
 static void json_names(cli_json *json, const char *key, const char *(*choice)(int64_t i))

@@ -6,12 +6,15 @@
 #include <string.h>
 
 #define SRC_TEXT "SRC is a directory, a model.safetensors.index.json or one .safetensors file.\n"
+#define NAMES_TEXT \
+    "fp8 schemes lists what --scheme, --numerics and --for take; man fp8 says more.\n"
 
 static const cli_verb verbs[] = {
     {"quantize", CLI_QUANTIZE, "SRC -o DST", 1, 1, cli_run_quantize,
      "make an FP8 checkpoint from a bf16, f16 or f32 one",
      "Makes DST, an FP8 checkpoint, from SRC in bf16, f16 or f32. Linear weights are\n"
-     "quantized; embeddings, heads, norms, routers and convolutions are kept.\n" SRC_TEXT,
+     "quantized; embeddings, heads, norms, routers and convolutions are kept.\n" SRC_TEXT
+         NAMES_TEXT,
      "  fp8 quantize llama -o llama-fp8 --dry-run\n"
      "  fp8 quantize llama -o llama-fp8\n"
      "  fp8 verify llama-fp8 --against llama\n"
@@ -24,7 +27,7 @@ static const cli_verb verbs[] = {
     {"convert", CLI_CONVERT, "SRC -o DST --scheme S", 1, 1, cli_run_convert,
      "change the scheme of an FP8 checkpoint",
      "Makes DST, an FP8 checkpoint in scheme S, from SRC in another. Where both have\n"
-     "the same scale blocks nothing is computed and nothing is lost.\n" SRC_TEXT,
+     "the same scale blocks nothing is computed and nothing is lost.\n" SRC_TEXT NAMES_TEXT,
      "  fp8 convert qwen3-fp8 -o qwen3-ct --scheme ct-block\n"},
     {"inspect", CLI_INSPECT, "PATH", 1, 1, cli_run_inspect, "say what is in a checkpoint",
      "Checks the headers of PATH and prints files, scheme, totals and tensors. Reads\n"

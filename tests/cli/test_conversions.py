@@ -123,6 +123,25 @@ class Conversions(command.Case):
             self.assertEqual("\x1b[2m" in seen, dims)
             self.assertTrue(seen.endswith("\r\x1b[K"), repr(seen))
 
+    def test_many_findings_are_counted(self):
+        tensors = command.llama(layers=30)
+        self.checkpoint(tensors=tensors)
+        self.run_fp8("quantize", "model", "-o", "out", "-q")
+        text = (self.folder / "out/config.json").read_text()
+        (self.folder / "out/config.json").write_text(text.replace('"lm_head"', '"no_head"'))
+        data = (self.folder / "out/model.safetensors").read_bytes()
+        (self.folder / "out/model.safetensors").write_bytes(data.replace(b"_scale_inv\"", b"_scale_xxx\""))
+        short = self.run_fp8("verify", "out", code=1).stdout
+        long = self.run_fp8("verify", "out", "-v", code=1).stdout
+        listed = parse_json(self.run_fp8("verify", "out", "--json", code=1).stdout)
+        missing = [f for f in listed["findings"] if f["rule"] == "scale-missing"]
+        self.assertEqual(len(missing), 90)
+        self.assertEqual(short.count("error    scale-missing  "), 21)
+        self.assertIn("error    scale-missing  70 more (-v prints all)", short)
+        self.assertEqual(long.count("error    scale-missing  "), 90)
+        self.assertIn("BAD", short)
+        self.assertEqual(listed["summary"]["good"], False)
+
     def test_existing_output(self):
         self.checkpoint()
         self.run_fp8("quantize", "model", "-o", "out", "-q")

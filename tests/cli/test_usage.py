@@ -39,6 +39,7 @@ class Usage(command.Case):
             (["quantize"], ["path"]),
             (["quantize", model], ["-o"]),
             (["quantize", model, "out"], ["out", "-o"]),
+            (["quantize", model, "-o", "out.safetensors"], ["out.safetensors", "directory"]),
             (["quantize", model, "-o"], ["--output", "DST"]),
             (["quantize", model, "-o", "out", "--shceme", "hf-block"], ["--shceme", "--scheme"]),
             (["quantize", model, "-o", "out", "-Z"], ["-Z"]),
