@@ -162,6 +162,13 @@ class Conversions(command.Case):
         files = lambda name: {p.name: p.read_bytes() for p in (self.folder / name).iterdir()}
         self.assertEqual(files("whole"), files("out"))
 
+    def test_report(self):
+        self.checkpoint()
+        self.run_fp8("quantize", "model", "-o", "a", "--report", "r.html", "-q")
+        self.assertIn("<svg", (self.folder / "r.html").read_text())
+        self.run_fp8("quantize", "model", "-o", "b", "--report", "r.json", "-q")
+        parse_json((self.folder / "r.json").read_text())
+
     def test_tool_agrees_that_it_is_json(self):
         self.checkpoint()
         for arguments in (["quantize", "model", "-o", "x", "--dry-run"], ["inspect", "model"], ["schemes"], ["doctor"]):
