@@ -45,12 +45,18 @@ VEC_FN vec_f32 vec_abs(vec_f32 x)
     return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
 }
 
-/* x limited to [-max, max]; NaN stays. Not by minima and maxima: those may flush a subnormal. */
+/* x limited to [-max, max]; NaN stays. In integers: a compiler may make a minimum of a comparison
+ * of floats and a choice, and a minimum may flush a subnormal. */
 VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
 {
-    const vec_f32 sign = _mm256_and_ps(x, _mm256_set1_ps(-0.0f));
-    const vec_f32 over = _mm256_cmp_ps(vec_abs(x), _mm256_set1_ps(max), _CMP_GT_OQ);
-    return _mm256_blendv_ps(x, _mm256_or_ps(sign, _mm256_set1_ps(max)), over);
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i sign = _mm256_set1_epi32(INT32_MIN);
+    const __m256i top = _mm256_set1_epi32((int)fp8_bits_of_f32(max));
+    const __m256i mag = _mm256_andnot_si256(sign, bits);
+    const __m256i number = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7F800001), mag);
+    const __m256i over = _mm256_and_si256(number, _mm256_cmpgt_epi32(mag, top));
+    const __m256i limit = _mm256_or_si256(_mm256_and_si256(sign, bits), top);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(bits, limit, over));
 }
 
 /* NaN lanes become the quiet NaN without sign. */

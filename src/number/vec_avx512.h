@@ -36,12 +36,18 @@ VEC_FN vec_f32 vec_abs(vec_f32 x)
     return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FFFFFFF)));
 }
 
-/* x limited to [-max, max]; NaN stays. Not by minima and maxima: those may flush a subnormal. */
+/* x limited to [-max, max]; NaN stays. In integers: a compiler may make a minimum of a comparison
+ * of floats and a choice, and a minimum may flush a subnormal. */
 VEC_FN vec_f32 vec_clamp(vec_f32 x, float max)
 {
-    const vec_f32 sign = _mm512_and_ps(x, _mm512_set1_ps(-0.0f));
-    const __mmask16 over = _mm512_cmp_ps_mask(vec_abs(x), _mm512_set1_ps(max), _CMP_GT_OQ);
-    return _mm512_mask_or_ps(x, over, sign, _mm512_set1_ps(max));
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i sign = _mm512_set1_epi32(INT32_MIN);
+    const __m512i top = _mm512_set1_epi32((int)fp8_bits_of_f32(max));
+    const __m512i mag = _mm512_andnot_si512(sign, bits);
+    const __mmask16 number = _mm512_cmple_epi32_mask(mag, _mm512_set1_epi32(0x7F800000));
+    const __mmask16 over = _mm512_mask_cmpgt_epi32_mask(number, mag, top);
+    const __m512i limit = _mm512_or_si512(_mm512_and_si512(sign, bits), top);
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, over, limit));
 }
 
 /* NaN lanes become the quiet NaN without sign. */
