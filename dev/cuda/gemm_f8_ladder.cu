@@ -14,7 +14,7 @@
  * multiplied by both scales of the block). Epilogue: bf16 through swizzled shared memory and TMA stores that run under
  * the next tile. Needs K % 16 == 0; N % 8 != 0 takes plain stores.
  *
- * Build: make gemm_f8_ladder      Run: ./gemm_f8_ladder check | bench shapes.txt
+ * Build: make gemm_f8_ladder      Run: ./gemm_f8_ladder check | bench shapes.txt [pdl: dependent launches]
  */
 #include "harness/bench.cuh"
 #include "harness/sm90.cuh"
@@ -231,19 +231,24 @@ static const version versions[] = {
     V("4_256x128", 256, 128, 4, 1, PROMOTED, 0),
     V("4_256x128_c2", 256, 128, 4, 2, PROMOTED, 0),
     V("5_128x192", 128, 192, 4, 1, PROMOTED, 0),
-    V("5_128x160", 128, 160, 5, 1, PROMOTED, 0),
     V("6_128x128_skew", 128, 128, 6, 1, PROMOTED, 2),
     V("6_256x128_skew", 256, 128, 4, 1, PROMOTED, 2),
     V("6_128x192_skew", 128, 192, 4, 1, PROMOTED, 2),
     V("f1_128x256", 128, 256, 4, 1, FAST, 0),
     V("f2_128x256_c2", 128, 256, 4, 2, FAST, 0),
     V("f3_256x128", 256, 128, 4, 1, FAST, 0),
-    V("f4_128x128", 128, 128, 6, 1, FAST, 0),
-    V("f5_128x192", 128, 192, 4, 1, FAST, 0),
     V("f6_128x160", 128, 160, 5, 1, FAST, 0),
     V("b1_128x128", 128, 128, 6, 1, BLOCK, 0),
     V("b2_256x128", 256, 128, 4, 1, BLOCK, 0),
     V("b3_128x128_skew", 128, 128, 6, 1, BLOCK, 2),
+    V("7_128x192_c2_skew", 128, 192, 4, 2, PROMOTED, 2),
+    V("7_256x128_c2_skew", 256, 128, 4, 2, PROMOTED, 2),
+    V("7_128x160_c2", 128, 160, 5, 2, PROMOTED, 0),
+    V("f4_128x128_c2", 128, 128, 6, 2, FAST, 0),
+    V("f5_256x128_c2", 256, 128, 4, 2, FAST, 0),
+    V("f6_128x192_c2", 128, 192, 4, 2, FAST, 0),
+    V("b4_256x128_c2_skew", 256, 128, 4, 2, BLOCK, 2),
+    V("b5_128x128_c2_skew", 128, 128, 6, 2, BLOCK, 2),
 };
 enum { VERSIONS = sizeof versions / sizeof *versions };
 
@@ -293,7 +298,7 @@ int main(int argc, char **argv)
         return bad != 0;
     }
     FILE *f = argc > 2 ? fopen(argv[2], "r") : NULL;
-    if (!f) { printf("usage: gemm_f8_ladder check | bench shapes.txt\n"); return 2; }
+    if (!f) { printf("usage: gemm_f8_ladder check | bench shapes.txt [pdl]\n"); return 2; }
     char line[256];
     while (fgets(line, sizeof line, f)) {
         int m, n, k;
@@ -308,7 +313,7 @@ int main(int argc, char **argv)
             run(&versions[i], &p, p.copies - 1, 0);
             if (verify(&p, p.copies - 1, versions[i].name, versions[i].acc == BLOCK, versions[i].acc == FAST)) { bad++; continue; }
             series_begin();
-            for (int c = 0; c < p.copies; c++) run(&versions[i], &p, c, 0);
+            for (int c = 0; c < p.copies; c++) run(&versions[i], &p, c, argc > 3);
             all[cases++] = series_end(versions[i].name, versions[i].acc, p.copies);
         }
         cases += peers(&p, all + cases);
