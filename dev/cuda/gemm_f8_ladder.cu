@@ -9,6 +9,7 @@
  *   4  256x128 tile: a consumer group owns 128 rows, one temporary of 64x128 is promoted while the other group multiplies
  *   5  128x192 tile: fewer shared-memory bytes per product than 4, another wave count
  *   6  as 4 or 5 with the groups started out of phase, so that one's promotion or epilogue meets the other's products
+ *   7  clusters of two on top of 6
  *   f* fast accumulation (no promotion);  b*  block scales
  * ACC: FAST (the tensor core accumulates all of K), PROMOTED (added to fp32 registers every 128 of K), BLOCK (the same,
  * multiplied by both scales of the block). Epilogue: bf16 through swizzled shared memory and TMA stores that run under
