@@ -125,7 +125,10 @@ class Conversions(command.Case):
     def test_progress_on_a_terminal(self):
         self.checkpoint()
         for no_color, dims in (("", True), ("1", False)):
-            master, slave = pty.openpty()
+            try:
+                master, slave = pty.openpty()
+            except OSError as error:  # a chroot without /dev/pts
+                self.skipTest(f"no terminal to be had: {error}")
             self.run_fp8("quantize", "model", "-o", "t" + no_color, stderr=slave,
                          env={"TERM": "xterm", "NO_COLOR": no_color})
             os.close(slave)
