@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "ckpt/safetensors.h"
 #include "base/size.h"
+#include "base/sort.h"
 #include "ckpt/file.h"
 #include "ckpt/foreign.h"
 #include "ckpt/json.h"
@@ -315,51 +316,16 @@ static bool is_null(fp8_span text)
 /* ---- order, names and ranges -----------------------------------------------------------------
  */
 
-static bool comes_after(const fp8_st_entry *a, const fp8_st_entry *b)
+/* By begin, end, place in the header: names are stored in its order. */
+static int compare_entries(const void *one, const void *other, void *owner)
 {
+    const fp8_st_entry *a = one, *b = other;
+    (void)owner;
     if (a->begin != b->begin)
-        return a->begin > b->begin;
-    return a->end != b->end ? a->end > b->end : a->name > b->name;
-}
-
-static void swap(fp8_st_entry *a, fp8_st_entry *b)
-{
-    fp8_st_entry c = *a;
-    *a = *b;
-    *b = c;
-}
-
-/* Lets entry i sink until no child in the heap [0, n) comes after it. */
-static void sift_down(fp8_st_header *h, int64_t i, int64_t n)
-{
-    for (;;) {
-        int64_t child = 2 * i + 1;
-        if (child >= n)
-            return;
-        if (child + 1 < n && comes_after(&h->entries[child + 1], &h->entries[child]))
-            child++;
-        if (!comes_after(&h->entries[child], &h->entries[i]))
-            return;
-        swap(&h->entries[child], &h->entries[i]);
-        i = child;
-    }
-}
-
-/* Sorts by begin, end, place in the header. A heap sort, because qsort may take memory behind the
- * allocator's back; most files are in order already. */
-static void sort_entries(fp8_st_header *h)
-{
-    int64_t sorted = 1;
-    while (sorted < h->count && comes_after(&h->entries[sorted], &h->entries[sorted - 1]))
-        sorted++;
-    if (sorted >= h->count)
-        return;
-    for (int64_t i = h->count / 2; i-- > 0;)
-        sift_down(h, i, h->count);
-    for (int64_t n = h->count; n-- > 1;) {
-        swap(&h->entries[0], &h->entries[n]);
-        sift_down(h, 0, n);
-    }
+        return a->begin > b->begin ? 1 : -1;
+    if (a->end != b->end)
+        return a->end > b->end ? 1 : -1;
+    return (a->name > b->name) - (a->name < b->name);
 }
 
 static fp8_span entry_name(const void *owner, int64_t i)
@@ -446,10 +412,11 @@ fp8_status fp8_st_parse(const fp8_context *ctx, char *json, uint64_t json_bytes,
     fp8_release(ctx, json);
     if (status != FP8_OK && err && err->pos >= 0)
         err->pos += 8; /* from a byte of the JSON to one of the file */
-    if (status == FP8_OK) {
-        sort_entries(out);
+    if (status == FP8_OK)
+        status = fp8_sort(ctx, out->entries, out->count, sizeof *out->entries, compare_entries,
+                          NULL, err);
+    if (status == FP8_OK)
         status = check_names(ctx, out, err);
-    }
     if (status == FP8_OK)
         status = check_ranges(out, err);
     if (status != FP8_OK) {

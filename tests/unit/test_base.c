@@ -4,6 +4,7 @@
  * parallel-for. */
 #include "base/context.h"
 #include "base/size.h"
+#include "base/sort.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -145,6 +146,43 @@ static void parallel_for_visits_each_index_once(void **state)
     fp8_context_free(ctx);
 }
 
+typedef struct numbered {
+    int key, place;
+} numbered;
+
+/* By key; *owner counts the calls. */
+static int compare_keys(const void *a, const void *b, void *owner)
+{
+    ++*(int64_t *)owner;
+    int x = ((const numbered *)a)->key, y = ((const numbered *)b)->key;
+    return (x > y) - (x < y);
+}
+
+/* Every length up to 100, keys that repeat, in disorder, in order and backwards. */
+static void sorting_is_stable(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    fp8_context *ctx;
+    assert_int_equal(fp8_context_create(NULL, &ctx, NULL), FP8_OK);
+    for (int n = 0; n <= N; n++)
+        for (int order = 0; order < 3; order++) {
+            numbered list[N];
+            int64_t calls = 0;
+            for (int i = 0; i < n; i++)
+                list[i] = (numbered){order == 0 ? i * 37 % 11 : order == 1 ? i / 3 : -i / 3, i};
+            assert_int_equal(fp8_sort(ctx, list, n, sizeof *list, compare_keys, &calls, NULL),
+                             FP8_OK);
+            for (int i = 1; i < n; i++) {
+                assert_true(list[i - 1].key <= list[i].key);
+                assert_true(list[i - 1].key < list[i].key || list[i - 1].place < list[i].place);
+            }
+            if (order == 1 && n)
+                assert_int_equal(calls, n - 1);
+        }
+    fp8_context_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +192,7 @@ int main(void)
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(contexts_refuse_nonsense),
         cmocka_unit_test(the_instruction_set_can_be_capped),
+        cmocka_unit_test(sorting_is_stable),
         cmocka_unit_test(parallel_for_visits_each_index_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
