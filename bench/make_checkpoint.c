@@ -140,29 +140,55 @@ static void write_data(int fd, uint64_t bytes, uint64_t seed)
     }
 }
 
+/* The tensors of one file. */
+typedef struct shard_list {
+    const tensor **tensors;
+} shard_list;
+
+static fp8_st_tensor shard_tensor(void *owner, int64_t i)
+{
+    const tensor *t = ((const shard_list *)owner)->tensors[i];
+    return (fp8_st_tensor){t->name, strlen(t->name), FP8_BF16, t->ndim, t->shape};
+}
+
+static void keep_no_place(void *owner, int64_t i, uint64_t begin, uint64_t bytes)
+{
+    (void)owner;
+    (void)i;
+    (void)begin;
+    (void)bytes;
+}
+
+static fp8_status to_file(void *fd, const char *text, uint64_t bytes, fp8_error *err)
+{
+    (void)err;
+    write_all(*(const int *)fd, text, bytes);
+    return FP8_OK;
+}
+
 static void write_shard(const fp8_context *ctx, const char *out, const model *m, int64_t shard,
                         bool sparse)
 {
-    char path[4096], file[64], *head;
+    char path[4096], file[64];
     uint64_t head_bytes, data_bytes;
-    int64_t n = 0;
-    fp8_st_tensor *list_of = calloc((size_t)m->count, sizeof *list_of);
-    if (!list_of)
+    shard_list of = {calloc((size_t)m->count, sizeof *of.tensors)};
+    fp8_st_list list = {0, shard_tensor, keep_no_place, &of, NULL};
+    if (!of.tensors)
         die("memory");
     for (int64_t i = 0; i < m->count; i++)
-        if (m->tensors[i].shard == shard) {
-            const tensor *t = &m->tensors[i];
-            list_of[n++] =
-                (fp8_st_tensor){t->name, strlen(t->name), FP8_BF16, t->ndim, t->shape, 0, 0};
-        }
-    if (fp8_st_layout(ctx, list_of, n, NULL, &head, &head_bytes, &data_bytes, NULL) != FP8_OK)
+        if (m->tensors[i].shard == shard)
+            of.tensors[list.count++] = &m->tensors[i];
+    if (fp8_st_layout(ctx, &list, &head_bytes, &data_bytes, NULL) != FP8_OK)
         die("layout");
     file_name(m, shard, file, sizeof file);
     snprintf(path, sizeof path, "%s/%s", out, file);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
         die(path);
-    write_all(fd, head, head_bytes);
+    fp8_text text = {.ctx = ctx, .drain = to_file, .user = &fd};
+    fp8_st_put_head(&list, head_bytes, &text);
+    if (fp8_text_close(&text, NULL) != FP8_OK)
+        die("memory");
     if (sparse) {
         if (ftruncate(fd, (off_t)(head_bytes + data_bytes)))
             die(path);
@@ -170,8 +196,7 @@ static void write_shard(const fp8_context *ctx, const char *out, const model *m,
         write_data(fd, data_bytes, (uint64_t)shard + 1);
     if (close(fd))
         die(path);
-    fp8_release(ctx, head);
-    free(list_of);
+    free(of.tensors);
 }
 
 static FILE *create(const char *out, const char *file)

@@ -29,13 +29,14 @@ typedef struct fp8_problem {
     bool unreadable;  /* the weight's real values cannot be told */
 } fp8_problem;
 
+/* There may be two million of them. */
 typedef struct fp8_role_info {
     fp8_role role;
+    fp8_dtype scale;            /* how the scale's bytes are to be read (E8M0FNU for U8 of MX) */
     int64_t partner;            /* tensor index: of a weight its scale, of a scale its weight (also
                                    of a stray one, if there is such a tensor); -1 none */
     int64_t input;              /* of a weight: its input scale; -1 none */
     fp8_grid grid;              /* of a weight, from config and shapes, checked to fit */
-    fp8_dtype scale;            /* how the scale's bytes are to be read (E8M0FNU for U8 of MX) */
     const fp8_problem *problem; /* NULL = fine */
 } fp8_role_info;
 

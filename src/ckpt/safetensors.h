@@ -11,7 +11,7 @@
 #ifndef FP8_CKPT_SAFETENSORS_H
 #define FP8_CKPT_SAFETENSORS_H
 
-#include "base/context.h"
+#include "ckpt/text.h"
 
 enum { FP8_ST_MAX_HEADER = 100000000 };
 
@@ -53,17 +53,27 @@ typedef struct fp8_st_tensor {
     fp8_dtype dtype;
     int32_t ndim;
     const int64_t *shape;
-    uint64_t begin; /* out: offset of its bytes from the start of the data */
-    uint64_t bytes; /* out */
 } fp8_st_tensor;
 
-/* Lays out n tensors in the order given (callers sort by descending element size, then name, so
- * that all are aligned) and makes the file's first bytes: the length, the JSON with {"format":"pt"}
- * or the given metadata object, padded with spaces to a multiple of 8. *head is from fp8_alloc.
- * Errors: ARGUMENT (a size overflows, sub-byte elements that do not fill a byte), FORMAT (header
+/* The tensors of a file to be written, in its order: callers sort by descending element size, then
+ * name, so that all are aligned. */
+typedef struct fp8_st_list {
+    int64_t count;
+    /* Tensor i; its name stays valid until the next call but one, its shape until the next. */
+    fp8_st_tensor (*tensor)(void *owner, int64_t i);
+    /* Its bytes from the start of the data, for the owner to keep. */
+    void (*place)(void *owner, int64_t i, uint64_t begin, uint64_t bytes);
+    void *owner;
+    const char *metadata; /* text of an object; NULL: {"format":"pt"} */
+} fp8_st_list;
+
+/* Lays the tensors out one behind the other and tells how long the file's first bytes are: the
+ * length and the JSON, padded with spaces to a multiple of 8. Errors: ARGUMENT (a size overflows,
+ * sub-byte elements that do not fill a byte, a name is there twice or reserved), FORMAT (header
  * over the limit), NO_MEMORY. */
-fp8_status fp8_st_layout(const fp8_context *ctx, fp8_st_tensor *tensors, int64_t n,
-                         const char *metadata, char **head, uint64_t *head_bytes,
+fp8_status fp8_st_layout(const fp8_context *ctx, const fp8_st_list *list, uint64_t *head_bytes,
                          uint64_t *data_bytes, fp8_error *err);
+/* Puts these first bytes, at the start of *out. */
+void fp8_st_put_head(const fp8_st_list *list, uint64_t head_bytes, fp8_text *out);
 
 #endif

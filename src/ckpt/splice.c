@@ -117,7 +117,8 @@ static void put_value(fp8_text *t, const char *value, const layout *l)
         size_t spaces = strspn(++value, " ");
         value += spaces;
         if (!l->lines) {
-            if (t->bytes && !t->failed && t->text[t->bytes - 1] == ',' && l->colon.bytes > 1)
+            if (t->bytes && t->status == FP8_OK && t->text[t->bytes - 1] == ',' &&
+                l->colon.bytes > 1)
                 fp8_text_put(t, " ");
             continue;
         }

@@ -55,7 +55,8 @@ typedef enum fp8_part {
 typedef struct fp8_entry {
     uint64_t begin, bytes; /* in the shard's data */
     uint32_t item;
-    uint8_t part; /* fp8_part */
+    uint8_t part;  /* fp8_part */
+    uint8_t dtype; /* fp8_dtype */
 } fp8_entry;
 
 /* One output file. */

@@ -127,9 +127,9 @@ static fp8_status make_texts(const fp8_convert *conv, groups *g, modules *kept, 
                              char **modelopt, fp8_error *err)
 {
     FP8_TRY(list_groups(conv, g, err));
-    FP8_TRY(list_modules(conv, is_kept, NULL, lacks_head(conv) ? "lm_head" : NULL, kept, err));
     if (!g->count)
         return FP8_OK;
+    FP8_TRY(list_modules(conv, is_kept, NULL, lacks_head(conv) ? "lm_head" : NULL, kept, err));
     FP8_TRY(
         fp8_announce_config(conv->ctx, g->list, g->count, kept->names, kept->count, value, err));
     return fp8_announce_modelopt(conv->ctx, g->list[0].dialect, kept->names, kept->count, modelopt,

@@ -113,21 +113,66 @@ fp8_status fp8_make_directory(const char *path, fp8_error *err)
     return FP8_OK;
 }
 
-fp8_status fp8_write_text(const fp8_context *ctx, const char *directory, const char *file,
-                          const char *text, uint64_t bytes, fp8_error *err)
+/* Where the next bytes of a text go. */
+typedef struct text_file {
+    int fd;
+    const char *path;
+    uint64_t offset;
+} text_file;
+
+static fp8_status to_file(void *user, const char *text, uint64_t bytes, fp8_error *err)
+{
+    text_file *file = user;
+    FP8_TRY(fp8_pwrite_all(file->fd, text, bytes, file->offset, file->path, err));
+    file->offset += bytes;
+    return FP8_OK;
+}
+
+fp8_status fp8_put_text(const fp8_context *ctx, int fd, const char *path, fp8_text_source put,
+                        const void *owner, fp8_error *err)
+{
+    text_file file = {fd, path, 0};
+    fp8_text text = {.ctx = ctx, .drain = to_file, .user = &file};
+    fp8_status status = put(owner, &text, err);
+    fp8_status closed = fp8_text_close(&text, status == FP8_OK ? err : NULL);
+    return status == FP8_OK ? closed : status;
+}
+
+fp8_status fp8_write_file(const fp8_context *ctx, const char *directory, const char *file,
+                          fp8_text_source put, const void *owner, fp8_error *err)
 {
     char *path = fp8_join_path(ctx, directory, file);
     FP8_FAIL_IF(!path, err, FP8_E_NO_MEMORY, "no memory for a path");
     int fd = -1;
     fp8_status status = fp8_open_output(path, O_TRUNC, &fd, err);
     if (status == FP8_OK)
-        status = fp8_pwrite_all(fd, text, bytes, 0, path, err);
+        status = fp8_put_text(ctx, fd, path, put, owner, err);
     if (status == FP8_OK)
         status = fp8_sync_file(fd, path, err);
     if (fd >= 0 && close(fd) && status == FP8_OK)
         status = fail_write(err, errno, "close", path);
     fp8_release(ctx, path);
     return status;
+}
+
+typedef struct text_span {
+    const char *text;
+    uint64_t bytes;
+} text_span;
+
+static fp8_status put_span(const void *owner, fp8_text *out, fp8_error *err)
+{
+    const text_span *span = owner;
+    (void)err;
+    fp8_text_put_bytes(out, span->text, span->bytes);
+    return FP8_OK;
+}
+
+fp8_status fp8_write_text(const fp8_context *ctx, const char *directory, const char *file,
+                          const char *text, uint64_t bytes, fp8_error *err)
+{
+    text_span span = {text, bytes};
+    return fp8_write_file(ctx, directory, file, put_span, &span, err);
 }
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *where)

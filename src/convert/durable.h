@@ -5,7 +5,7 @@
 #ifndef FP8_CONVERT_DURABLE_H
 #define FP8_CONVERT_DURABLE_H
 
-#include "base/context.h"
+#include "ckpt/text.h"
 
 /* All bytes at their offset, however many calls that takes. Errors: IO, NO_SPACE. */
 fp8_status fp8_pwrite_all(int fd, const void *src, uint64_t bytes, uint64_t offset,
@@ -27,7 +27,16 @@ fp8_status fp8_sync_directory(const char *path, fp8_error *err);
 fp8_status fp8_sync_parent(const fp8_context *ctx, const char *path, fp8_error *err);
 /* mkdir; fine if it is there already. */
 fp8_status fp8_make_directory(const char *path, fp8_error *err);
-/* A whole small file: written, synced, closed. */
+/* Puts all of a text. */
+typedef fp8_status (*fp8_text_source)(const void *owner, fp8_text *out, fp8_error *err);
+/* The first bytes of the open file, through a small buffer. Errors: IO, NO_SPACE, NO_MEMORY and
+ * those of `put`. */
+fp8_status fp8_put_text(const fp8_context *ctx, int fd, const char *path, fp8_text_source put,
+                        const void *owner, fp8_error *err);
+/* A whole file: written, synced, closed. */
+fp8_status fp8_write_file(const fp8_context *ctx, const char *directory, const char *file,
+                          fp8_text_source put, const void *owner, fp8_error *err);
+/* The same of a text that is at hand. */
 fp8_status fp8_write_text(const fp8_context *ctx, const char *directory, const char *file,
                           const char *text, uint64_t bytes, fp8_error *err);
 /* A file or a directory with all that is in it; symbolic links are removed, not followed. Fine if

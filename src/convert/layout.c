@@ -158,7 +158,8 @@ static void fill_entries(fp8_convert *conv)
         shard->items++;
         for (int part = 0; part < FP8_PART_KINDS; part++)
             if (fp8_item_piece(conv, i, (fp8_part)part, &piece)) {
-                lay->entries[entry++] = (fp8_entry){.item = (uint32_t)i, .part = (uint8_t)part};
+                lay->entries[entry++] = (fp8_entry){
+                    .item = (uint32_t)i, .part = (uint8_t)part, .dtype = (uint8_t)piece.dtype};
                 shard->entries++;
             }
     }

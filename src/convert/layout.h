@@ -32,11 +32,4 @@ uint64_t fp8_item_bytes_out(const fp8_convert *conv, int64_t item);
 fp8_status fp8_layout_make(fp8_convert *conv, fp8_error *err);
 void fp8_layout_free(const fp8_context *ctx, fp8_layout *layout);
 
-/* First bytes of a shard's file, from fp8_alloc. */
-fp8_status fp8_layout_head(const fp8_convert *conv, const fp8_out_shard *shard, char **head,
-                           uint64_t *head_bytes, fp8_error *err);
-
-/* The text of the index, from fp8_alloc. */
-fp8_status fp8_layout_index(const fp8_convert *conv, char **text, uint64_t *bytes, fp8_error *err);
-
 #endif

@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include "ckpt/file.h"
 #include "convert/durable.h"
-#include "convert/layout.h"
 #include "convert/measure.h"
 #include "convert/run.h"
+#include "convert/sheet.h"
 #include "convert/work.h"
 
 #include <errno.h>
@@ -86,14 +86,10 @@ static fp8_status put_small_pieces(fp8_run *run, const fp8_out_shard *shard, fp8
     return FP8_OK;
 }
 
-static fp8_status put_head(fp8_run *run, const fp8_out_shard *shard, fp8_error *err)
+static fp8_status put_head(const void *owner, fp8_text *out, fp8_error *err)
 {
-    char *head;
-    uint64_t bytes;
-    FP8_TRY(fp8_layout_head(run->conv, shard, &head, &bytes, err));
-    fp8_status status = fp8_pwrite_all(run->fd, head, bytes, 0, run->path, err);
-    fp8_release(run->conv->ctx, head);
-    return status;
+    const fp8_run *run = owner;
+    return fp8_sheet_head(run->conv, &run->conv->layout.shards[run->shard], out, err);
 }
 
 static fp8_status open_shard(fp8_run *run, int64_t index, fp8_error *err)
@@ -107,7 +103,7 @@ static fp8_status open_shard(fp8_run *run, int64_t index, fp8_error *err)
     if (ftruncate(run->fd, (off_t)(shard->head_bytes + shard->data_bytes)))
         return fp8_fail_os(err, errno, "cannot extend %s", run->path);
     FP8_TRY(fp8_sync_directory(run->conv->files, err));
-    FP8_TRY(put_head(run, shard, err));
+    FP8_TRY(fp8_put_text(run->conv->ctx, run->fd, run->path, put_head, run, err));
     return put_small_pieces(run, shard, err);
 }
 

@@ -15,9 +15,9 @@
 #include "ckpt/file.h"
 #include "convert/carry.h"
 #include "convert/durable.h"
-#include "convert/layout.h"
 #include "convert/paths.h"
 #include "convert/run.h"
+#include "convert/sheet.h"
 #include "convert/stats.h"
 
 #include <dirent.h>
@@ -190,17 +190,15 @@ fp8_status fp8_parts_done(fp8_convert *conv, bool *all, fp8_error *err)
     return FP8_OK;
 }
 
-static fp8_status write_index(fp8_convert *conv, fp8_error *err)
+static fp8_status put_index(const void *conv, fp8_text *out, fp8_error *err)
 {
-    if (!conv->layout.index_file)
-        return FP8_OK;
-    char *text;
-    uint64_t bytes;
-    FP8_TRY(fp8_layout_index(conv, &text, &bytes, err));
-    fp8_status status =
-        fp8_write_text(conv->ctx, conv->files, conv->layout.index_file, text, bytes, err);
-    fp8_release(conv->ctx, text);
-    return status;
+    return fp8_sheet_index(conv, out, err);
+}
+
+static fp8_status write_index(const fp8_convert *conv, fp8_error *err)
+{
+    const char *file = conv->layout.index_file;
+    return file ? fp8_write_file(conv->ctx, conv->files, file, put_index, conv, err) : FP8_OK;
 }
 
 static fp8_status write_report(fp8_convert *conv, fp8_error *err)

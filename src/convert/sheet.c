@@ -1,252 +1,210 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sheet.c - a sheet lists pieces with their full names and shapes, for as long as a text is made
- * of them. */
+ * sheet.c - a sheet tells full names and shapes of entries, one at a time, while they are sorted or
+ * a text is made of them. A header may list a million: none of this is held for all of them. */
 #include "convert/sheet.h"
-#include "base/size.h"
+#include "base/sort.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-typedef struct line {
-    fp8_st_tensor tensor;
-    fp8_entry entry;
-} line;
-
 typedef struct sheet {
-    line *lines;
+    const fp8_convert *conv;
+    fp8_entry *entries;
     int64_t count;
-    char *names; /* of companions */
-    int64_t *dims;
+    fp8_item *items; /* which get their places; NULL: these are settled */
+    char *names;     /* room for two names of companions, used in turn */
+    uint64_t name_room;
+    unsigned turn;
+    int64_t dims[FP8_PIECE_DIMS]; /* of the companion that was asked for last */
 } sheet;
 
-static void sheet_free(const fp8_context *ctx, sheet *sh)
+static void sheet_close(sheet *sh)
 {
-    fp8_release(ctx, sh->lines);
-    fp8_release(ctx, sh->names);
-    fp8_release(ctx, sh->dims);
+    fp8_release(sh->conv->ctx, sh->names);
 }
 
-/* Room that the names of companions need, and how many sizes. */
-static void measure(const fp8_convert *conv, const fp8_entry *entries, int64_t n, uint64_t *names,
-                    uint64_t *dims)
+/* Free with sheet_close. */
+static fp8_status sheet_open(const fp8_convert *conv, fp8_entry *entries, int64_t count, sheet *sh,
+                             fp8_error *err)
 {
     fp8_piece piece;
-    *names = *dims = 0;
-    for (int64_t i = 0; i < n; i++) {
+    *sh = (sheet){.conv = conv, .entries = entries, .count = count};
+    for (int64_t i = 0; i < count; i++) {
         fp8_item_piece(conv, entries[i].item, (fp8_part)entries[i].part, &piece);
         if (!piece.suffix)
             continue;
         fp8_tensor_info info = fp8_item_info(conv, entries[i].item);
-        *names += fp8_companion_name(info.name, info.name_bytes, piece.suffix, NULL) + 1;
-        *dims += FP8_PIECE_DIMS;
+        uint64_t room = fp8_companion_name(info.name, info.name_bytes, piece.suffix, NULL) + 1;
+        sh->name_room = room > sh->name_room ? room : sh->name_room;
     }
-}
-
-static void fill_line(const fp8_convert *conv, const fp8_entry *entry, line *out, char **names,
-                      int64_t **dims)
-{
-    fp8_piece piece;
-    fp8_item_piece(conv, entry->item, (fp8_part)entry->part, &piece);
-    fp8_tensor_info info = fp8_item_info(conv, entry->item);
-    fp8_st_tensor *t = &out->tensor;
-    out->entry = *entry;
-    *t = (fp8_st_tensor){info.name, info.name_bytes, piece.dtype, piece.ndim, piece.shape, 0, 0};
-    if (!piece.suffix)
-        return;
-    t->name = *names;
-    t->name_bytes = fp8_companion_name(info.name, info.name_bytes, piece.suffix, *names);
-    *names += t->name_bytes + 1;
-    memcpy(*dims, piece.dims, sizeof piece.dims);
-    t->shape = *dims;
-    *dims += FP8_PIECE_DIMS;
-}
-
-/* The lines of entries[0..n). Free with sheet_free, also after an error. */
-static fp8_status sheet_make(const fp8_convert *conv, const fp8_entry *entries, int64_t n,
-                             sheet *sh, fp8_error *err)
-{
-    uint64_t name_bytes, dim_count;
-    measure(conv, entries, n, &name_bytes, &dim_count);
-    *sh = (sheet){.count = n};
-    sh->lines = fp8_alloc_zeroed(conv->ctx, (uint64_t)n, sizeof *sh->lines);
-    sh->names = fp8_alloc(conv->ctx, name_bytes);
-    sh->dims = fp8_alloc_zeroed(conv->ctx, dim_count, sizeof *sh->dims);
-    FP8_FAIL_IF(!sh->lines || !sh->names || !sh->dims, err, FP8_E_NO_MEMORY,
-                "no memory for the names of %lld tensors", (long long)n);
-    char *names = sh->names;
-    int64_t *dims = sh->dims;
-    for (int64_t i = 0; i < n; i++)
-        fill_line(conv, &entries[i], &sh->lines[i], &names, &dims);
+    sh->names = fp8_alloc(conv->ctx, 2 * sh->name_room);
+    FP8_FAIL_IF(!sh->names, err, FP8_E_NO_MEMORY, "no memory for the name of a scale");
     return FP8_OK;
 }
 
-static int compare_names(const fp8_st_tensor *a, const fp8_st_tensor *b)
+/* Valid until the next call but one. */
+static fp8_span entry_name(sheet *sh, const fp8_entry *e)
 {
-    uint64_t n = a->name_bytes < b->name_bytes ? a->name_bytes : b->name_bytes;
-    int order = memcmp(a->name, b->name, (size_t)n);
-    return order ? order : (a->name_bytes > b->name_bytes) - (a->name_bytes < b->name_bytes);
+    fp8_piece piece = {0};
+    fp8_tensor_info info = fp8_item_info(sh->conv, e->item);
+    if (e->part == FP8_PART_DATA)
+        return (fp8_span){info.name, info.name_bytes};
+    fp8_item_piece(sh->conv, e->item, (fp8_part)e->part, &piece);
+    char *name = sh->names + (sh->turn++ & 1) * sh->name_room;
+    return (fp8_span){name, fp8_companion_name(info.name, info.name_bytes, piece.suffix, name)};
 }
 
-static int compare_for_file(const void *a, const void *b)
+/* ---- order -------------------------------------------------------------------------------------
+ */
+
+static int compare_names(sheet *sh, const fp8_entry *a, const fp8_entry *b)
 {
-    const fp8_st_tensor *x = &((const line *)a)->tensor, *y = &((const line *)b)->tensor;
-    int bits = fp8_dtype_bits(y->dtype) - fp8_dtype_bits(x->dtype);
-    return bits ? bits : compare_names(x, y);
+    fp8_span x = entry_name(sh, a), y = entry_name(sh, b);
+    int order = memcmp(x.text, y.text, (size_t)(x.bytes < y.bytes ? x.bytes : y.bytes));
+    return order ? order : (x.bytes > y.bytes) - (x.bytes < y.bytes);
 }
 
-static int compare_for_index(const void *a, const void *b)
+static int compare_for_file(const void *a, const void *b, void *owner)
 {
-    return compare_names(&((const line *)a)->tensor, &((const line *)b)->tensor);
+    const fp8_entry *x = a, *y = b;
+    int bits = fp8_dtype_bits((fp8_dtype)y->dtype) - fp8_dtype_bits((fp8_dtype)x->dtype);
+    return bits ? bits : compare_names(owner, x, y);
+}
+
+static int compare_for_index(const void *a, const void *b, void *owner)
+{
+    sheet *sh = owner;
+    return compare_names(sh, &sh->entries[*(const uint32_t *)a],
+                         &sh->entries[*(const uint32_t *)b]);
+}
+
+/* ---- the header
+ * ------------------------------------------------------------------------------------ */
+
+static fp8_st_tensor sheet_tensor(void *owner, int64_t i)
+{
+    sheet *sh = owner;
+    const fp8_entry *e = &sh->entries[i];
+    fp8_span name = entry_name(sh, e);
+    fp8_piece piece;
+    fp8_item_piece(sh->conv, e->item, (fp8_part)e->part, &piece);
+    memcpy(sh->dims, piece.dims, sizeof sh->dims);
+    return (fp8_st_tensor){name.text, name.bytes, piece.dtype, piece.ndim,
+                           piece.shape ? piece.shape : sh->dims};
+}
+
+static void keep_place(void *owner, int64_t i, uint64_t begin, uint64_t bytes)
+{
+    sheet *sh = owner;
+    fp8_entry *e = &sh->entries[i];
+    e->begin = begin;
+    e->bytes = bytes;
+    if (e->part == FP8_PART_DATA)
+        sh->items[e->item].data_begin = begin;
+    if (e->part == FP8_PART_SCALE)
+        sh->items[e->item].scale_begin = begin;
+}
+
+/* The header has the metadata of the source file that gave its first entry. */
+static fp8_st_list list_of(sheet *sh)
+{
+    const fp8_checkpoint *ckpt = sh->conv->ckpt;
+    int64_t source = sh->count ? fp8_checkpoint_shard(ckpt, sh->entries[0].item) : 0;
+    return (fp8_st_list){sh->count, sheet_tensor, keep_place, sh,
+                         ckpt->shards[source].header.metadata};
 }
 
 /* A companion must not take the name of a tensor that is there. */
-static fp8_status check_name(const fp8_convert *conv, const line *ln, fp8_error *err)
+static fp8_status check_name(sheet *sh, const fp8_entry *e, fp8_error *err)
 {
-    const fp8_st_tensor *t = &ln->tensor;
-    int64_t other = ln->entry.part == FP8_PART_DATA
-                        ? -1
-                        : fp8_checkpoint_index(conv->ckpt, t->name, t->name_bytes);
+    const fp8_convert *conv = sh->conv;
+    if (e->part == FP8_PART_DATA)
+        return FP8_OK;
+    fp8_span name = entry_name(sh, e);
+    int64_t other = fp8_checkpoint_index(conv->ckpt, name.text, name.bytes);
     FP8_FAIL_IF(other >= 0 && conv->items[other].action != FP8_ACTION_DROP, err, FP8_E_MISMATCH,
-                "%s: there is a tensor %s already", fp8_item_info(conv, ln->entry.item).name,
-                t->name);
+                "%s: there is a tensor %s already", fp8_item_info(conv, e->item).name, name.text);
     return FP8_OK;
 }
 
-/* Calls fp8_st_layout over the sheet's lines, in their order. */
-static fp8_status make_head(const fp8_convert *conv, sheet *sh, char **head, uint64_t *head_bytes,
-                            uint64_t *data_bytes, fp8_error *err)
+static fp8_status place(sheet *sh, fp8_out_shard *shard, fp8_error *err)
 {
-    fp8_st_tensor *tensors = fp8_alloc_zeroed(conv->ctx, (uint64_t)sh->count, sizeof *tensors);
-    FP8_FAIL_IF(!tensors, err, FP8_E_NO_MEMORY, "no memory for a header of %lld tensors",
-                (long long)sh->count);
+    FP8_TRY(fp8_sort(sh->conv->ctx, sh->entries, sh->count, sizeof *sh->entries, compare_for_file,
+                     sh, err));
     for (int64_t i = 0; i < sh->count; i++)
-        tensors[i] = sh->lines[i].tensor;
-    int64_t source = sh->count ? fp8_checkpoint_shard(conv->ckpt, sh->lines[0].entry.item) : 0;
-    const char *metadata = conv->ckpt->shards[source].header.metadata;
-    fp8_status status =
-        fp8_st_layout(conv->ctx, tensors, sh->count, metadata, head, head_bytes, data_bytes, err);
-    for (int64_t i = 0; i < sh->count && status == FP8_OK; i++)
-        sh->lines[i].tensor = tensors[i];
-    fp8_release(conv->ctx, tensors);
-    return status;
-}
-
-static void keep_offsets(fp8_convert *conv, fp8_entry *entries, const sheet *sh)
-{
-    for (int64_t i = 0; i < sh->count; i++) {
-        entries[i] = sh->lines[i].entry;
-        entries[i].begin = sh->lines[i].tensor.begin;
-        entries[i].bytes = sh->lines[i].tensor.bytes;
-        fp8_item *it = &conv->items[entries[i].item];
-        if (entries[i].part == FP8_PART_DATA)
-            it->data_begin = entries[i].begin;
-        if (entries[i].part == FP8_PART_SCALE)
-            it->scale_begin = entries[i].begin;
-    }
+        FP8_TRY(check_name(sh, &sh->entries[i], err));
+    fp8_st_list list = list_of(sh);
+    return fp8_st_layout(sh->conv->ctx, &list, &shard->head_bytes, &shard->data_bytes, err);
 }
 
 fp8_status fp8_sheet_place(fp8_convert *conv, fp8_out_shard *shard, fp8_error *err)
 {
-    fp8_entry *entries = conv->layout.entries + shard->first_entry;
     sheet sh;
-    char *head = NULL;
-    fp8_status status = sheet_make(conv, entries, shard->entries, &sh, err);
+    fp8_status status =
+        sheet_open(conv, conv->layout.entries + shard->first_entry, shard->entries, &sh, err);
+    sh.items = conv->items;
     if (status == FP8_OK)
-        qsort(sh.lines, (size_t)sh.count, sizeof *sh.lines, compare_for_file);
-    for (int64_t i = 0; i < sh.count && status == FP8_OK; i++)
-        status = check_name(conv, &sh.lines[i], err);
-    if (status == FP8_OK)
-        status = make_head(conv, &sh, &head, &shard->head_bytes, &shard->data_bytes, err);
-    if (status == FP8_OK)
-        keep_offsets(conv, entries, &sh);
-    fp8_release(conv->ctx, head);
-    sheet_free(conv->ctx, &sh);
+        status = place(&sh, shard, err);
+    sheet_close(&sh);
     return status;
 }
 
-fp8_status fp8_layout_head(const fp8_convert *conv, const fp8_out_shard *shard, char **head,
-                           uint64_t *head_bytes, fp8_error *err)
+fp8_status fp8_sheet_head(const fp8_convert *conv, const fp8_out_shard *shard, fp8_text *out,
+                          fp8_error *err)
 {
     sheet sh;
-    uint64_t data_bytes;
-    *head = NULL;
-    fp8_status status =
-        sheet_make(conv, conv->layout.entries + shard->first_entry, shard->entries, &sh, err);
-    if (status == FP8_OK)
-        status = make_head(conv, &sh, head, head_bytes, &data_bytes, err);
-    sheet_free(conv->ctx, &sh);
-    return status;
+    FP8_TRY(sheet_open(conv, conv->layout.entries + shard->first_entry, shard->entries, &sh, err));
+    fp8_st_list list = list_of(&sh);
+    fp8_st_put_head(&list, shard->head_bytes, out);
+    sheet_close(&sh);
+    return FP8_OK;
 }
 
 /* ---- the index
  * ------------------------------------------------------------------------------------ */
 
-/* Text that is measured first (dst NULL) and then written. */
-typedef struct writer {
-    char *dst;
-    uint64_t bytes;
-} writer;
-
-static void put_text(writer *w, const char *text)
-{
-    size_t n = strlen(text);
-    if (w->dst)
-        memcpy(w->dst + w->bytes, text, n);
-    w->bytes += n;
-}
-
-static void put_quoted(writer *w, const char *text, uint64_t bytes)
-{
-    w->bytes += fp8_json_quote(text, bytes, w->dst ? w->dst + w->bytes : NULL);
-}
-
-static void put_index(const fp8_convert *conv, const sheet *sh, writer *w)
+static void put_index(sheet *sh, const uint32_t *order, fp8_text *out)
 {
     uint64_t total = 0, parameters = 0;
     for (int64_t i = 0; i < sh->count; i++) {
-        const fp8_entry *e = &sh->lines[i].entry;
+        const fp8_entry *e = &sh->entries[i];
         total += e->bytes;
         if (e->part == FP8_PART_DATA)
-            parameters += e->bytes * 8 / (uint64_t)fp8_dtype_bits(sh->lines[i].tensor.dtype);
+            parameters += e->bytes * 8 / (uint64_t)fp8_dtype_bits((fp8_dtype)e->dtype);
     }
-    char text[160];
-    snprintf(text, sizeof text,
-             "{\n  \"metadata\": {\n    \"total_parameters\": %" PRIu64
-             ",\n    \"total_size\": %" PRIu64 "\n  },\n  \"weight_map\": {",
-             parameters, total);
-    put_text(w, text);
+    fp8_text_put(out, "{\n  \"metadata\": {\n    \"total_parameters\": ");
+    fp8_text_put_number(out, parameters);
+    fp8_text_put(out, ",\n    \"total_size\": ");
+    fp8_text_put_number(out, total);
+    fp8_text_put(out, "\n  },\n  \"weight_map\": {");
     for (int64_t i = 0; i < sh->count; i++) {
-        const fp8_st_tensor *t = &sh->lines[i].tensor;
-        const char *file = conv->layout.shards[conv->items[sh->lines[i].entry.item].shard].file;
-        put_text(w, i ? ",\n    " : "\n    ");
-        put_quoted(w, t->name, t->name_bytes);
-        put_text(w, ": ");
-        put_quoted(w, file, strlen(file));
+        const fp8_entry *e = &sh->entries[order[i]];
+        const char *file = sh->conv->layout.shards[sh->conv->items[e->item].shard].file;
+        fp8_span name = entry_name(sh, e);
+        fp8_text_put(out, i ? ",\n    " : "\n    ");
+        fp8_text_put_quoted(out, name.text, name.bytes);
+        fp8_text_put(out, ": ");
+        fp8_text_put_quoted(out, file, strlen(file));
     }
-    put_text(w, "\n  }\n}\n");
+    fp8_text_put(out, "\n  }\n}\n");
 }
 
-fp8_status fp8_layout_index(const fp8_convert *conv, char **text, uint64_t *bytes, fp8_error *err)
+fp8_status fp8_sheet_index(const fp8_convert *conv, fp8_text *out, fp8_error *err)
 {
+    const fp8_layout *lay = &conv->layout;
     sheet sh;
-    *text = NULL;
-    fp8_status status = sheet_make(conv, conv->layout.entries, conv->layout.entry_count, &sh, err);
-    if (status == FP8_OK) {
-        qsort(sh.lines, (size_t)sh.count, sizeof *sh.lines, compare_for_index);
-        writer w = {NULL, 0};
-        put_index(conv, &sh, &w);
-        *bytes = w.bytes;
-        w = (writer){fp8_alloc(conv->ctx, w.bytes), 0};
-        *text = w.dst;
-        if (w.dst)
-            put_index(conv, &sh, &w);
-        else
-            status = fp8_fail(err, FP8_E_NO_MEMORY, "no memory for an index of %llu bytes",
-                              (unsigned long long)*bytes);
-    }
-    sheet_free(conv->ctx, &sh);
+    fp8_status status = sheet_open(conv, lay->entries, lay->entry_count, &sh, err);
+    uint32_t *order = fp8_alloc(conv->ctx, (uint64_t)sh.count * sizeof *order);
+    if (status == FP8_OK && !order)
+        status = fp8_fail(err, FP8_E_NO_MEMORY, "no memory for an index of %lld tensors",
+                          (long long)sh.count);
+    for (int64_t i = 0; status == FP8_OK && i < sh.count; i++)
+        order[i] = (uint32_t)i;
+    if (status == FP8_OK)
+        status = fp8_sort(conv->ctx, order, sh.count, sizeof *order, compare_for_index, &sh, err);
+    if (status == FP8_OK)
+        put_index(&sh, order, out);
+    fp8_release(conv->ctx, order);
+    sheet_close(&sh);
     return status;
 }

@@ -90,25 +90,39 @@ static void shard_name(const edit_model *model, int shard, char name[64])
         snprintf(name, 64, "model-%05d-of-%05d.safetensors", shard + 1, model->shards);
 }
 
+/* The tensors of one file. */
+typedef struct edit_file {
+    const edit_tensor *tensors[EDIT_MAX_TENSORS];
+} edit_file;
+
+static fp8_st_tensor file_tensor(void *owner, int64_t i)
+{
+    const edit_tensor *t = ((const edit_file *)owner)->tensors[i];
+    return (fp8_st_tensor){t->name, strlen(t->name), t->dtype, t->ndim, t->shape};
+}
+
+static void keep_no_place(void *owner, int64_t i, uint64_t begin, uint64_t bytes)
+{
+    (void)owner;
+    (void)i;
+    (void)begin;
+    (void)bytes;
+}
+
 static void save_shard(const fp8_context *ctx, const edit_model *model, const char *folder,
                        int shard)
 {
-    fp8_st_tensor tensors[EDIT_MAX_TENSORS];
-    int64_t n = 0;
+    edit_file file;
+    fp8_st_list list = {0, file_tensor, keep_no_place, &file, NULL};
+    fp8_text text = {.ctx = ctx};
     char *head, name[64];
     uint64_t head_bytes, data_bytes;
-    fp8_error err;
-    for (int i = 0; i < model->count; i++) {
-        const edit_tensor *t = &model->tensors[i];
-        if (t->shard == shard)
-            tensors[n++] = (fp8_st_tensor){.name = t->name,
-                                           .name_bytes = strlen(t->name),
-                                           .dtype = t->dtype,
-                                           .ndim = t->ndim,
-                                           .shape = t->shape};
-    }
-    assert_int_equal(fp8_st_layout(ctx, tensors, n, NULL, &head, &head_bytes, &data_bytes, &err),
-                     FP8_OK);
+    for (int i = 0; i < model->count; i++)
+        if (model->tensors[i].shard == shard)
+            file.tensors[list.count++] = &model->tensors[i];
+    assert_int_equal(fp8_st_layout(ctx, &list, &head_bytes, &data_bytes, NULL), FP8_OK);
+    fp8_st_put_head(&list, head_bytes, &text);
+    assert_int_equal(fp8_text_finish(&text, &head, &head_bytes, NULL), FP8_OK);
     shard_name(model, shard, name);
     write_file(folder, name, head, head_bytes, model, shard);
     fp8_release(ctx, head);
