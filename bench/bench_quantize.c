@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_quantize.c - fp8_quantize of a bf16 weight against memcpy of the same input bytes, and
+ * bench_quantize.c - fp8_quantize of a matrix against memcpy of the same input bytes, and for bf16
  * against PyTorch's eager expression of the same formula, in turn in the same run.
  *
- *     bench_quantize [--peer "python3 bench/peer_quantize.py"] [ROWS COLS]
+ *     bench_quantize [--peer "python3 bench/peer_quantize.py"] [--case NAME] [--in F32|F16|BF16]
+ *                    [ROWS COLS]
  *
  * One line a case, level and number of threads; times are medians of the rounds, and `least` the
  * ratio of the least times, which other work on the machine disturbs less. memcpy is one thread's
@@ -12,6 +13,7 @@
 
 #include "bench.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -23,11 +25,48 @@ typedef struct peer {
     char version[128];
 } peer;
 
-typedef struct job {
+/* What is timed; the peer knows the first four. */
+typedef struct bench_case {
     const char *name;
-    fp8_context *ctx;
+    fp8_rule rule;
     fp8_grid grid;
-    fp8_dtype scale_dtype;
+    fp8_dtype scale; /* NONE: that of the input */
+    int pow2;
+} bench_case;
+
+static const bench_case cases[] = {
+    {"hf-block", FP8_RULE_BEST, {128, 128}, FP8_F32, 0},
+    {"ct-channel", FP8_RULE_BEST, {1, 0}, FP8_F32, 0},
+    {"hf-tensor", FP8_RULE_BEST, {0, 0}, FP8_F32, 0},
+    {"mxfp8", FP8_RULE_BEST, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-vllm", FP8_RULE_VLLM, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-ct", FP8_RULE_COMPRESSED_TENSORS, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-ct-act", FP8_RULE_COMPRESSED_TENSORS_ACTIVATION, {1, 32}, FP8_DTYPE_NONE, 1},
+    {"mxfp8-modelopt", FP8_RULE_MODELOPT, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-deepseek", FP8_RULE_DEEPSEEK, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-ocp", FP8_RULE_MX_OCP, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-floor", FP8_RULE_MX_FLOOR, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-ceil", FP8_RULE_MX_CEIL, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-even", FP8_RULE_MX_EVEN, {1, 32}, FP8_E8M0FNU, 0},
+    {"mxfp8-rceil", FP8_RULE_MX_RCEIL, {1, 32}, FP8_E8M0FNU, 0},
+    {"group", FP8_RULE_BEST, {1, 128}, FP8_F32, 0},
+    {"group-pow2", FP8_RULE_BEST, {1, 128}, FP8_F32, 1},
+    {"group-vllm", FP8_RULE_VLLM, {1, 128}, FP8_F32, 0},
+    {"group-vllm-pow2", FP8_RULE_VLLM, {1, 128}, FP8_F32, 1},
+    {"group-triton", FP8_RULE_VLLM_TRITON, {1, 128}, FP8_F32, 0},
+    {"group-ct", FP8_RULE_COMPRESSED_TENSORS, {1, 128}, FP8_DTYPE_NONE, 0},
+    {"group-ct-act", FP8_RULE_COMPRESSED_TENSORS_ACTIVATION, {1, 128}, FP8_DTYPE_NONE, 0},
+    {"group-torchao", FP8_RULE_TORCHAO, {1, 128}, FP8_F32, 0},
+    {"group-deepseek", FP8_RULE_DEEPSEEK, {1, 128}, FP8_F32, 0},
+    {"group-deepseek-pow2", FP8_RULE_DEEPSEEK, {1, 128}, FP8_F32, 1},
+};
+enum { CASES = sizeof cases / sizeof *cases, PEER_CASES = 4 };
+
+typedef struct job {
+    const char *only; /* the case that is timed, NULL: all */
+    bench_case what;
+    fp8_context *ctx;
+    fp8_dtype in;
     void *x, *codes, *scales, *copy;
     int64_t rows, cols;
 } job;
@@ -64,7 +103,7 @@ static void start_peer(peer *p, const char *command)
 static double peer_seconds(const peer *p, const job *j)
 {
     double seconds = 0;
-    fprintf(p->to, "%s %lld %lld %d\n", j->name, (long long)j->rows, (long long)j->cols,
+    fprintf(p->to, "%s %lld %lld %d\n", j->what.name, (long long)j->rows, (long long)j->cols,
             j->ctx->threads);
     fflush(p->to);
     if (fscanf(p->from, "%lf", &seconds) != 1)
@@ -77,21 +116,29 @@ static void quantize(void *arg)
     job *j = arg;
     fp8_error err;
     fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
-    desc.grid = j->grid;
-    const int64_t gr = j->grid.rows ? j->grid.rows : j->rows;
-    const int64_t gc = j->grid.cols ? j->grid.cols : j->cols;
-    fp8_tensor x = fp8_matrix(j->x, FP8_BF16, j->rows, j->cols);
+    desc.rule = j->what.rule;
+    desc.grid = j->what.grid;
+    desc.pow2_scales = j->what.pow2;
+    const int64_t gr = desc.grid.rows ? desc.grid.rows : j->rows;
+    const int64_t gc = desc.grid.cols ? desc.grid.cols : j->cols;
+    const fp8_dtype scale = j->what.scale ? j->what.scale : j->in;
+    fp8_tensor x = fp8_matrix(j->x, j->in, j->rows, j->cols);
     fp8_tensor codes = fp8_matrix(j->codes, FP8_E4M3FN, j->rows, j->cols);
     fp8_tensor scales =
-        fp8_matrix(j->scales, j->scale_dtype, (j->rows + gr - 1) / gr, (j->cols + gc - 1) / gc);
+        fp8_matrix(j->scales, scale, (j->rows + gr - 1) / gr, (j->cols + gc - 1) / gc);
     if (fp8_quantize(j->ctx, &desc, &x, &codes, &scales, &err) != FP8_OK)
         die(err.msg);
+}
+
+static int64_t input_bytes(const job *j)
+{
+    return j->rows * j->cols * fp8_dtype_bits(j->in) / 8;
 }
 
 static void copy_part(void *arg, int64_t i)
 {
     const job *j = arg;
-    const size_t part = (size_t)(j->rows * j->cols * 2) / (size_t)j->ctx->threads;
+    const size_t part = (size_t)input_bytes(j) / (size_t)j->ctx->threads;
     memcpy((char *)j->copy + (size_t)i * part, (char *)j->x + (size_t)i * part, part);
 }
 
@@ -110,55 +157,63 @@ static double median(double *seconds, int n)
 static void report(job *j, const peer *p)
 {
     double ours[BENCH_ROUNDS], copies[BENCH_ROUNDS], theirs[BENCH_ROUNDS];
-    const double bytes = (double)(j->rows * j->cols) * 2;
-    quantize(j);
-    copy(j);
-    if (p->to)
-        peer_seconds(p, j);
+    const double bytes = (double)input_bytes(j);
+    const bool has_peer = p->to && j->in == FP8_BF16;
+    const double first = bench_once(quantize, j, 1) + bench_once(copy, j, 1);
+    const int64_t calls = 1 + (int64_t)(1e-3 / first); /* so that the clock's step is nothing */
     for (int r = 0; r < BENCH_ROUNDS; r++) {
-        ours[r] = bench_once(quantize, j, 1);
-        copies[r] = bench_once(copy, j, 1);
-        theirs[r] = p->to ? peer_seconds(p, j) : 0;
+        ours[r] = bench_once(quantize, j, calls) / (double)calls;
+        copies[r] = bench_once(copy, j, calls) / (double)calls;
+        theirs[r] = has_peer ? peer_seconds(p, j) : 0;
     }
     const double mine = median(ours, BENCH_ROUNDS), copied = median(copies, BENCH_ROUNDS);
-    printf("bench quantize case=%s isa=%s threads=%d in=BF16 [%lld,%lld] fp8=%s ms=%.2f "
-           "input_GB/s=%.2f memcpy_ms=%.2f speed_vs_memcpy=%.2f least=%.2f",
-           j->name, fp8_isa_name(j->ctx->isa), j->ctx->threads, (long long)j->rows,
-           (long long)j->cols, fp8_version(), mine * 1e3, bytes / mine * 1e-9, copied * 1e3,
-           copied / mine, copies[0] / ours[0]);
-    if (p->to) {
+    printf("bench quantize case=%s isa=%s threads=%d in=%s [%lld,%lld] fp8=%s us=%.2f "
+           "input_GB/s=%.2f memcpy_us=%.2f speed_vs_memcpy=%.2f least=%.2f",
+           j->what.name, fp8_isa_name(j->ctx->isa), j->ctx->threads, fp8_dtype_name(j->in),
+           (long long)j->rows, (long long)j->cols, fp8_version(), mine * 1e6, bytes / mine * 1e-9,
+           copied * 1e6, copied / mine, copies[0] / ours[0]);
+    if (has_peer) {
         const double other = median(theirs, BENCH_ROUNDS);
-        printf(" peer=%s peer_ms=%.2f speed_vs_peer=%.1f least=%.1f", p->version, other * 1e3,
+        printf(" peer=%s peer_us=%.2f speed_vs_peer=%.1f least=%.1f", p->version, other * 1e6,
                other / mine, theirs[0] / ours[0]);
     }
     printf("\n");
     fflush(stdout);
 }
 
+static bool is_defined(const job *j)
+{
+    const unsigned inputs_without_f16 = 1u << FP8_RULE_MX_FLOOR | 1u << FP8_RULE_MX_CEIL |
+                                        1u << FP8_RULE_MX_EVEN | 1u << FP8_RULE_MX_RCEIL;
+    return j->in != FP8_F16 || !(inputs_without_f16 >> j->what.rule & 1);
+}
+
 static void report_level(job j, const peer *p, fp8_isa isa, int threads)
 {
-    static const struct {
-        const char *name;
-        fp8_grid grid;
-        fp8_dtype scale;
-    } cases[] = {
-        {"hf-block", {128, 128}, FP8_F32},
-        {"ct-channel", {1, 0}, FP8_F32},
-        {"hf-tensor", {0, 0}, FP8_F32},
-        {"mxfp8", {1, 32}, FP8_E8M0FNU},
-    };
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     desc.threads = threads;
     setenv("FP8_CPU_ISA", fp8_isa_name(isa), 1);
     if (fp8_context_create(&desc, &j.ctx, NULL) != FP8_OK)
         die("no context");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        j.name = cases[i].name;
-        j.grid = cases[i].grid;
-        j.scale_dtype = cases[i].scale;
-        report(&j, p);
+    for (size_t i = 0; i < CASES; i++) {
+        j.what = cases[i];
+        if (is_defined(&j) && (!j.only || !strcmp(j.only, j.what.name)))
+            report(&j, i < PEER_CASES ? p : &(const peer){0});
     }
     fp8_context_free(j.ctx);
+}
+
+/* Numbers of both signs over some twenty binades. */
+static void fill(const job *j, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits =
+            (uint32_t)(i * 2654435761u >> 13 & 0x8FFF) | 0x3000 | (i * 40503u >> 7 & 0x0C00);
+        if (j->in == FP8_F32)
+            ((uint32_t *)j->x)[i] = bits << 16 | (uint32_t)(i * 2246822519u >> 16 & 0xFFFF);
+        else
+            ((uint16_t *)j->x)[i] = (uint16_t)bits;
+    }
 }
 
 int main(int argc, char **argv)
@@ -169,20 +224,32 @@ int main(int argc, char **argv)
         argc -= 2;
         argv += 2;
     }
-    job j = {.rows = argc > 2 ? atoll(argv[1]) : 4096, .cols = argc > 2 ? atoll(argv[2]) : 4096};
-    if (j.rows < 128 || j.cols < 128 || j.rows % 128 || j.cols % 128)
-        die("sizes must be multiples of 128");
+    job j = {.in = FP8_BF16};
+    if (argc > 2 && !strcmp(argv[1], "--case")) {
+        j.only = argv[2];
+        argc -= 2;
+        argv += 2;
+    }
+    if (argc > 2 && !strcmp(argv[1], "--in")) {
+        j.in = fp8_dtype_parse(argv[2]);
+        argc -= 2;
+        argv += 2;
+    }
+    if (j.in != FP8_F32 && j.in != FP8_F16 && j.in != FP8_BF16)
+        die("the input must be F32, F16 or BF16");
+    j.rows = argc > 2 ? atoll(argv[1]) : 4096;
+    j.cols = argc > 2 ? atoll(argv[2]) : 4096;
+    if (j.rows < 1 || j.cols < 128 || j.cols % 128)
+        die("columns must be a multiple of 128");
     const size_t n = (size_t)(j.rows * j.cols);
-    j.x = malloc(n * 2);
-    j.copy = malloc(n * 2);
+    j.x = malloc(n * 4);
+    j.copy = malloc(n * 4);
     j.codes = malloc(n);
-    j.scales = malloc(n / 8);
+    j.scales = malloc(n / 8 + 4 * (size_t)j.rows);
     if (!j.x || !j.copy || !j.codes || !j.scales)
         die("no memory");
-    for (size_t i = 0; i < n; i++) /* numbers of both signs over some twenty binades */
-        ((uint16_t *)j.x)[i] =
-            (uint16_t)((i * 2654435761u >> 13 & 0x8FFF) | 0x3000 | (i * 40503u >> 7 & 0x0C00));
-    memset(j.copy, 0, n * 2);
+    fill(&j, n);
+    memset(j.copy, 0, n * 4);
     const int top = (int)fp8_isa_detect(); /* the reference is timed only where there is no other */
     for (int isa = top > FP8_ISA_SCALAR ? FP8_ISA_AVX2 : FP8_ISA_SCALAR; isa <= top; isa++)
         for (int threads = 1; threads <= 2; threads++)
