@@ -156,7 +156,7 @@ static fp8_status encode_tile(fp8_worker *w, fp8_job *job, int64_t row, int64_t 
     FP8_TRY(fp8_quant_amax(&w->serial, &q, &x, 0, s.amax, err));
     if (job->kind == FP8_JOB_SCAN)
         return FP8_OK;
-    FP8_TRY(fp8_quant_scales(&q, s.amax, units, out, s.operand, err));
+    FP8_TRY(fp8_quant_scales(&w->serial, &q, s.amax, units, out, s.operand, err));
     FP8_TRY(fp8_quant_encode(&w->serial, &q, &x, 0, s.operand, &codes, err));
     fp8_tensor scales = fp8_matrix(out, g->scale_out, q.grid_rows, q.grid_cols);
     return measure(w, job, row, rows, &scales, 0, units, err);
@@ -213,7 +213,7 @@ static fp8_status second_pass(fp8_worker *w, fp8_job *job, fp8_error *err)
     scratch s = split_scratch(w, units);
     char *out = row0 ? s.scales : job->memory + job->map.scales_out;
     fp8_tensor x = slab_values(job, 0, job->rows), codes = slab_codes(job, 0, job->rows);
-    FP8_TRY(fp8_quant_scales(&q, job->region->amax, units, out, s.operand, err));
+    FP8_TRY(fp8_quant_scales(&w->serial, &q, job->region->amax, units, out, s.operand, err));
     FP8_TRY(fp8_quant_encode(&w->serial, &q, &x, row0, s.operand, &codes, err));
     fp8_tensor scales = fp8_matrix(out, g->scale_out, q.grid_rows, q.grid_cols);
     return measure(w, job, 0, job->rows, &scales, row0, units, err);

@@ -66,6 +66,19 @@ VEC_FN vec_f32 vec_plain_nan(vec_f32 x)
     return _mm256_blendv_ps(x, nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 
+/* Whether the sign of each lane is set. */
+VEC_FN bool vec_all(vec_f32 x)
+{
+    return _mm256_movemask_ps(x) == 0xFF;
+}
+
+/* -0 becomes +0. */
+VEC_FN vec_f32 vec_plus_zero(vec_f32 x)
+{
+    const __m256i zero = _mm256_cmpeq_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(INT32_MIN));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(zero), x);
+}
+
 VEC_FN vec_f32 vec_load_f32(const void *p)
 {
     return _mm256_loadu_ps((const float *)p);
@@ -110,6 +123,17 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
     const __m256i both = _mm256_packus_epi32(_mm256_srli_epi32(vec_bf16_bits(a, known), 16),
                                              _mm256_srli_epi32(vec_bf16_bits(b, known), 16));
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xD8));
+}
+
+VEC_FN vec_f32 vec_round_bf16(vec_f32 x, vec_known known)
+{
+    const __m256i kept = _mm256_set1_epi32((int)0xFFFF0000);
+    return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_bits(x, known), kept));
+}
+
+VEC_FN vec_f32 vec_round_f16(vec_f32 x)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
 VEC_FN vec_f32 vec_load_f16(const void *p)

@@ -57,6 +57,20 @@ VEC_FN vec_f32 vec_plain_nan(vec_f32 x)
     return _mm512_mask_mov_ps(x, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), nan);
 }
 
+/* Whether the sign of each lane is set. */
+VEC_FN bool vec_all(vec_f32 x)
+{
+    return _mm512_movepi32_mask(_mm512_castps_si512(x)) == 0xFFFF;
+}
+
+/* -0 becomes +0. */
+VEC_FN vec_f32 vec_plus_zero(vec_f32 x)
+{
+    const __m512i bits = _mm512_castps_si512(x);
+    const __mmask16 other = _mm512_cmpneq_epi32_mask(bits, _mm512_set1_epi32(INT32_MIN));
+    return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(other, bits));
+}
+
 VEC_FN vec_f32 vec_load_f32(const void *p)
 {
     return _mm512_loadu_ps(p);
@@ -101,6 +115,17 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
                                              _mm512_srli_epi32(vec_bf16_bits(b, known), 16));
     const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, both));
+}
+
+VEC_FN vec_f32 vec_round_bf16(vec_f32 x, vec_known known)
+{
+    const __m512i kept = _mm512_set1_epi32((int)0xFFFF0000);
+    return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_bits(x, known), kept));
+}
+
+VEC_FN vec_f32 vec_round_f16(vec_f32 x)
+{
+    return _mm512_cvtph_ps(_mm512_maskz_cvtps_ph(0xFFFF, x, _MM_FROUND_TO_NEAREST_INT));
 }
 
 VEC_FN vec_f32 vec_load_f16(const void *p)

@@ -21,6 +21,7 @@ typedef enum fp8_op {
     FP8_OP_ENCODE_DIVIDE,   /* codes of x / operand of one row */
     FP8_OP_ENCODE_MULTIPLY, /* codes of x * operand of one row */
     FP8_OP_ENCODE_TWICE,    /* codes of x / operand, rounded to x's dtype before */
+    FP8_OP_SCALES,          /* scales of amaxes; the reference is in op/scale.c */
 } fp8_op;
 
 /* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
@@ -58,9 +59,38 @@ typedef struct fp8_encode_run {
     uint8_t *codes;
     const float *operand;
     int64_t n, unit;
-    float max; /* at most that of the code's dtype */
+    float max;      /* at most that of the code's dtype */
+    bool plus_zero; /* a quotient of -0 becomes +0; only e4m3fn codes that are not multiplied */
 } fp8_encode_run;
 typedef void fp8_kernel_encode(const fp8_encode_run *run); /* of all three */
+
+/* How an amax becomes a scale, in numbers: what scale.c reads out of a rule's row.
+ *
+ *     a = amax, at most `upper`; if it is not above 0 and zero_is_max: max; at least `floor`
+ *     s = a / max, or a * (1 / max); rounded to `quotient`; at least `least`
+ *     scale = s rounded to its dtype, or 2^e with e = k - top + (f > threshold) where a, or with
+ *             of_scale s, is 2^k (1 + f / 2^23); with log2 the threshold depends on k */
+typedef struct fp8_scale_formula {
+    fp8_dtype quotient, scale;
+    float upper, max, floor, least;
+    bool zero_is_max, times, multiply; /* multiply: the operand is 1 / scale */
+    bool pow2, of_scale, log2;
+    int32_t top;
+    uint32_t threshold;
+    float low, high; /* a scale found between these is right without more ado */
+} fp8_scale_formula;
+
+/* scales[k] and operand[k] of amax[k] for 0 <= k < count, and returns that count: as many of the n
+ * units as come before one whose scale is not between low and high, in whole vectors. operand may
+ * be amax; scales need no alignment. */
+typedef struct fp8_scales_run {
+    const fp8_scale_formula *formula;
+    const float *amax;
+    void *scales;
+    float *operand;
+    int64_t n;
+} fp8_scales_run;
+typedef int64_t fp8_kernel_scales(const fp8_scales_run *run);
 
 typedef struct fp8_kernel {
     const char *name; /* of the function */
@@ -72,6 +102,7 @@ typedef struct fp8_kernel {
         fp8_kernel_dequantize *dequantize;
         fp8_kernel_amax *amax;
         fp8_kernel_encode *encode;
+        fp8_kernel_scales *scales;
     } fn;
 } fp8_kernel;
 

@@ -101,24 +101,58 @@ static int64_t first_nonfinite(const fp8_quant *q, const fp8_slab *slab, int64_t
 static int64_t band_amax(const fp8_quant *q, const fp8_slab *slab, int64_t begin, int64_t end,
                          bool shared, float *amax)
 {
+    const bool whole = q->unit_rows == 1; /* these rows are all that the units have */
     float *row = amax + (slab->row0 + begin) / q->unit_rows * q->grid_cols;
     for (int64_t unit = 0; unit < q->grid_cols; unit += UNITS_AT_ONCE) {
         const patch p = {slab, begin, end, unit, fp8_min_i64(UNITS_AT_ONCE, q->grid_cols - unit)};
-        float found[UNITS_AT_ONCE];
+        float several[UNITS_AT_ONCE];
+        float *found = whole ? &row[unit] : several;
         patch_amax(q, &p, FP8_KEEP_ALL, found);
         if (!all_finite(found, p.units)) {
             if (q->desc.nan == FP8_NAN_REFUSE)
                 return first_nonfinite(q, slab, begin, end);
             patch_amax(q, &p, kept(q), found);
         }
-        for (int64_t k = 0; k < p.units; k++)
+        for (int64_t k = 0; k < p.units && !whole; k++)
             raise_amax(&row[unit + k], found[k], shared);
     }
     return -1;
 }
 
+/* Whether some rows that follow each other in memory can be taken as one long row: none of their
+ * units is shared by two of them, and none is partial. */
+static bool is_one_row(const fp8_quant *q, const fp8_slab *slab)
+{
+    return slab->end - slab->begin > 1 && q->unit_rows == 1 && q->cols % q->unit_cols == 0 &&
+           slab->x->stride[0] == q->cols && slab->x->stride[1] == 1;
+}
+
+/* The request and the slab of that row; x is where the slab's view goes. */
+static fp8_quant one_row(const fp8_quant *q, fp8_slab *slab, fp8_tensor *x)
+{
+    const int64_t rows = slab->end - slab->begin;
+    fp8_quant row = *q;
+    row.rows = row.grid_rows = 1;
+    row.cols *= rows;
+    row.grid_cols *= rows;
+    *x = fp8_matrix((char *)slab->x->data + slab->begin * q->cols * (fp8_dtype_bits(q->in) / 8),
+                    q->in, 1, row.cols);
+    slab->x = x;
+    slab->row0 = slab->begin = 0;
+    slab->end = 1;
+    return row;
+}
+
 int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, float *amax)
 {
+    if (is_one_row(q, slab)) {
+        const int64_t first = slab->row0 + slab->begin;
+        fp8_slab all = *slab;
+        fp8_tensor x;
+        const fp8_quant row = one_row(q, &all, &x);
+        const int64_t refused = band_amax(&row, &all, 0, 1, shared, amax + first * q->grid_cols);
+        return refused < 0 ? refused : refused + first * q->cols;
+    }
     for (int64_t i = slab->begin; i < slab->end;) {
         const int64_t into = (slab->row0 + i) % q->unit_rows; /* rows of the unit before this one */
         const int64_t end = fp8_min_i64(slab->end, i + q->unit_rows - into);
@@ -133,18 +167,19 @@ int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, flo
 /* What the plain kernels do not do: reciprocals that are infinite. */
 static bool can_multiply(const fp8_quant *q, const float *operand)
 {
-    return !q->row->multiply || all_finite(operand, q->grid_cols);
+    return !q->multiply || all_finite(operand, q->grid_cols);
 }
 
-void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
-                     const fp8_tensor *codes)
+static void encode_rows(const fp8_quant *q, const fp8_slab *slab, const float *operand,
+                        const fp8_tensor *codes)
 {
     const fp8_kernel *kernel = codes->stride[1] == 1 ? slab->encode : NULL;
     for (int64_t i = slab->begin; i < slab->end; i++) {
         const float *row = operand + (slab->row0 + i) / q->unit_rows * q->grid_cols;
         const char *x = row_of(slab->x, i);
         uint8_t *out = (uint8_t *)codes->data + i * codes->stride[0];
-        const fp8_encode_run run = {x, out, row, q->cols, q->unit_cols, slab->max};
+        const fp8_encode_run run = {
+            x, out, row, q->cols, q->unit_cols, slab->max, q->row->plus_zero};
         if (!kernel || !can_multiply(q, row))
             fp8_ref_encode_row(q, x, slab->x->stride[1], row, out, codes->stride[1]);
         else
@@ -152,15 +187,35 @@ void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *oper
     }
 }
 
+void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
+                     const fp8_tensor *codes)
+{
+    const bool is_one = is_one_row(q, slab) && codes->stride[0] == q->cols && codes->stride[1] == 1;
+    const float *first = operand + (slab->row0 + slab->begin) / q->unit_rows * q->grid_cols;
+    fp8_slab all = *slab;
+    fp8_tensor x;
+    const fp8_quant row = is_one ? one_row(q, &all, &x) : *q;
+    if (!is_one || !can_multiply(&row, first)) { /* one bad unit costs its row, not all */
+        encode_rows(q, slab, operand, codes);
+        return;
+    }
+    const fp8_tensor out =
+        fp8_matrix((char *)codes->data + slab->begin * q->cols, q->code, 1, row.cols);
+    encode_rows(&row, &all, first, &out);
+}
+
 /* The encode kernel that does all that q asks for; NULL if only the reference does. */
 static const fp8_kernel *encode_kernel(fp8_isa isa, const fp8_quant *q)
 {
-    if (q->desc.nan == FP8_NAN_ORIGINAL || q->row->plus_zero)
+    if (q->desc.nan == FP8_NAN_ORIGINAL)
         return NULL;
-    const bool twice = q->row->quotient_in_input && q->in != FP8_F32;
-    const fp8_op op = twice              ? FP8_OP_ENCODE_TWICE
-                      : q->row->multiply ? FP8_OP_ENCODE_MULTIPLY
-                                         : FP8_OP_ENCODE_DIVIDE;
+    /* x over a power of two is a number of x's dtype already, or too small to be other than a zero
+     * code, or too large. Whether it is zero itself matters to plus_zero alone. */
+    const bool exact = q->row->exponent && !q->row->plus_zero;
+    const bool twice = q->row->quotient_in_input && q->in != FP8_F32 && !exact;
+    const fp8_op op = twice         ? FP8_OP_ENCODE_TWICE
+                      : q->multiply ? FP8_OP_ENCODE_MULTIPLY
+                                    : FP8_OP_ENCODE_DIVIDE;
     return fp8_kernel_pick(isa, op, q->in, q->code);
 }
 

@@ -65,6 +65,8 @@ fp8_status fp8_quant_prepare(fp8_quant *q, const fp8_quantize_desc *desc, fp8_dt
                               scale};
     *q = (fp8_quant){.desc = *desc, .in = in, .code = code, .scale = scale};
     FP8_TRY(fp8_rule_find(&key, &q->row, err));
+    /* The reciprocal of a power of two is exact, and so the product is the quotient. */
+    q->multiply = q->row->multiply || (q->row->exponent && !q->row->plus_zero);
     if (q->row->refuses_nan && desc->nan == FP8_NAN_ORIGINAL)
         q->desc.nan = FP8_NAN_REFUSE;
     q->rows = rows;
@@ -104,7 +106,7 @@ static fp8_status scales_of_bands(job *j, int64_t begin, int64_t end, fp8_error 
 {
     const int64_t first = begin * j->q.grid_cols, n = (end - begin) * j->q.grid_cols;
     const int64_t bytes = fp8_dtype_bits(j->q.scale) / 8;
-    return fp8_quant_scales(&j->q, j->amax + first, n, j->scales + first * bytes,
+    return fp8_quant_scales(j->ctx, &j->q, j->amax + first, n, j->scales + first * bytes,
                             j->operand + first, err);
 }
 

@@ -14,11 +14,14 @@
 
 #include "base/context.h"
 
+#include <stdbool.h>
+
 /* A validated request: what to do to a matrix X[rows, cols]. Filled by fp8_quant_prepare; plain
  * data. */
 typedef struct fp8_quant {
     fp8_quantize_desc desc;
     const struct fp8_rule_row *row; /* the rule's formula for this grid, code and scale dtype */
+    bool multiply;                  /* operands are multiplied by; else x is divided by them */
     fp8_dtype in, code, scale;
     int64_t rows, cols;           /* of the whole matrix */
     int64_t unit_rows, unit_cols; /* extent of a unit, >= 1 */
@@ -41,8 +44,8 @@ fp8_status fp8_quant_amax(const fp8_context *ctx, const fp8_quant *q, const fp8_
 /* For n units: stored scales (dtype q->scale, contiguous, no alignment) and operand[n], what encode
  * works with; operand may be amax itself. Error: SCALE, a scale too large for its dtype, with
  * err->pos = the unit. */
-fp8_status fp8_quant_scales(const fp8_quant *q, const float *amax, int64_t n, void *scales,
-                            float *operand, fp8_error *err);
+fp8_status fp8_quant_scales(const fp8_context *ctx, const fp8_quant *q, const float *amax,
+                            int64_t n, void *scales, float *operand, fp8_error *err);
 
 /* operand[grid_rows, grid_cols] of the static scales of the whole matrix, any strides. Error:
  * SCALE, one that is not finite and positive, with err->pos = the unit. */

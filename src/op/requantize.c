@@ -80,7 +80,7 @@ static fp8_status find_operands(job *j, fp8_error *err)
     if (is_static)
         return fp8_quant_static(&j->q, j->scales_out, j->operand, err);
     const int64_t units = j->q.grid_rows * j->q.grid_cols;
-    FP8_TRY(fp8_quant_scales(&j->q, j->amax, units, j->scales_bytes, j->operand, err));
+    FP8_TRY(fp8_quant_scales(j->ctx, &j->q, j->amax, units, j->scales_bytes, j->operand, err));
     const fp8_tensor contiguous =
         fp8_matrix(j->scales_bytes, j->q.scale, j->q.grid_rows, j->q.grid_cols);
     copy_matrix(j->scales_out, &contiguous);

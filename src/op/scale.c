@@ -3,8 +3,10 @@
  * scale.c - from the amax of a unit to its scale and to what its elements are divided or
  * multiplied by, as the rule's row says. Exponents are found on bits: no logarithm is computed, so
  * that no library's rounding shows. */
+#include "base/size.h"
 #include "number/dtype.h"
 #include "number/number.h"
+#include "op/backend.h"
 #include "op/quantize.h"
 #include "op/rules.h"
 
@@ -50,24 +52,15 @@ static float epsilon(fp8_dtype dtype)
     return dtype == FP8_F16 ? 0x1p-10f : dtype == FP8_BF16 ? 0x1p-7f : 0x1p-23f;
 }
 
-/* ceil of log2(a) as fp32 holds it. log2(2^k (1 + f)) is k + f / ln 2 for small f; it rounds to k
- * as long as that is below half the distance 2^(j-23) to k's upper neighbour, 2^j being the leading
- * power of that neighbour: f * 2^23 < ln 2 * 2^(j-1), with ln 2 = 45426 / 2^16. */
-static int ceil_log2_in_f32(int k, uint32_t fraction)
+/* How large a fraction of 2^k (1 + fraction / 2^23) a logarithm in fp32 loses: log2 is k + f / ln 2
+ * for small f; it rounds to k as long as that is below half the distance 2^(j-23) to k's upper
+ * neighbour, 2^j being the leading power of that neighbour: f * 2^23 < ln 2 * 2^(j-1), with
+ * ln 2 = 45426 / 2^16. */
+static uint32_t absorbed_by_log2(int k)
 {
     const int magnitude = k < 0 ? -k - 1 : k;
     const int j = magnitude > 0 ? 31 - __builtin_clz((unsigned)magnitude) : 0;
-    const uint32_t absorbed = j ? 45426u << j >> 17 : 0;
-    return k + (fraction > absorbed);
-}
-
-/* The carry of a mantissa rounded half up to one bit, added in the bits of the input's dtype. */
-static int quarter_exponent(const fp8_quant *q, float a, int k, uint32_t fraction)
-{
-    const float least = min_normal(q->in);
-    if (a < least && a >= 0.75f * least)
-        return split(least, &fraction);
-    return k + (fraction >= 0x600000);
+    return 45426u << j >> 17;
 }
 
 /* What is the same for all units of a request. */
@@ -75,12 +68,7 @@ typedef struct maker {
     const fp8_quant *q;
     const fp8_rule_row *row;
     const fp8_dtype_facts *scale;
-    float max; /* of the codes .. */
-    int top;   /* .. = 2^top * (1 + top_fraction / 2^23) */
-    uint32_t top_fraction;
-    uint32_t code_half; /* half of the code's last bit, in fp32's mantissa */
-    float floor;        /* least amax reckoned with */
-    float least;        /* least scale */
+    fp8_scale_formula f;
     int exponent_min, exponent_max;
 } maker;
 
@@ -98,14 +86,67 @@ static float floor_of(const fp8_quant *q)
     }
 }
 
+/* When the exponent is one more than that of the value. */
+static uint32_t threshold_of(fp8_exponent kind, fp8_dtype code, uint32_t top_fraction)
+{
+    switch (kind) {
+    case FP8_EXPONENT_EXACT:
+        return top_fraction;
+    case FP8_EXPONENT_EVEN_A: /* half of the code's last bit, in fp32's mantissa, carries */
+        return 0x7FFFFF - (code == FP8_E5M2 ? 1u << 20 : 1u << 19);
+    case FP8_EXPONENT_QUARTER_A: /* a carry of a mantissa rounded half up to one bit */
+        return 0x5FFFFF;
+    case FP8_EXPONENT_FLOOR_A:
+        return 0x7FFFFF;
+    default:
+        return 0;
+    }
+}
+
+/* Between these no exception of the functions below is met: the scale is a normal number, exact in
+ * its dtype as far as `safe` asks, its exponent is in range, and a was a finite number. */
+static void set_range(fp8_scale_formula *f, const maker *m)
+{
+    f->low = 0x1p-100f;
+    f->high = 0x1p100f;
+    if (m->q->scale == FP8_F16) {
+        f->low = m->row->safe && !f->pow2 ? 0x1p-14f : 0x1p-24f;
+        f->high = f->pow2 ? 0x1p15f : 65504;
+    }
+    if (m->row->exponent == FP8_EXPONENT_QUARTER_A && m->q->in == FP8_F16)
+        f->low = 0x1p-21f; /* of an amax that is surely normal in fp16 */
+}
+
+static fp8_scale_formula formula_of(const maker *m)
+{
+    const fp8_rule_row *row = m->row;
+    const fp8_exponent kind = row->exponent;
+    const float max = fp8_rule_code_max(row, m->q->code);
+    fp8_scale_formula f = {.quotient = row->scale_in_input ? m->q->in : FP8_F32,
+                           .scale = m->q->scale,
+                           .upper = m->q->desc.scale_ub > 0 ? m->q->desc.scale_ub : INFINITY,
+                           .max = max,
+                           .floor = floor_of(m->q),
+                           .least = row->scale_floor < 0 ? 1.0f / (512.0f * max) : row->scale_floor,
+                           .zero_is_max = row->zero_amax_max,
+                           .times = row->form == FP8_SCALE_TIMES,
+                           .multiply = m->q->multiply,
+                           .pow2 = kind != FP8_EXPONENT_NONE,
+                           .log2 = kind == FP8_EXPONENT_CEIL_LOG2};
+    uint32_t top_fraction;
+    f.top = split(max, &top_fraction);
+    f.of_scale = f.log2 || kind == FP8_EXPONENT_CEIL;
+    if (f.of_scale)
+        f.top = 0;
+    f.threshold = threshold_of(kind, m->q->code, top_fraction);
+    set_range(&f, m);
+    return f;
+}
+
 static maker maker_of(const fp8_quant *q)
 {
     maker m = {.q = q, .row = q->row, .scale = fp8_dtype_facts_of(q->scale)};
-    m.max = fp8_rule_code_max(q->row, q->code);
-    m.top = split(m.max, &m.top_fraction);
-    m.code_half = q->code == FP8_E5M2 ? 1u << 20 : 1u << 19;
-    m.floor = floor_of(q);
-    m.least = q->row->scale_floor < 0 ? 1.0f / (512.0f * m.max) : q->row->scale_floor;
+    m.f = formula_of(&m);
     m.exponent_min = q->scale == FP8_F16 ? -24 : q->row->normal_scale ? E8M0_MIN + 1 : E8M0_MIN;
     m.exponent_max = q->scale == FP8_F16 ? 15 : E8M0_MAX;
     return m;
@@ -114,41 +155,29 @@ static maker maker_of(const fp8_quant *q)
 /* The exponent of a unit's scale; a is its amax and s the scale without rounding. */
 static int unit_exponent(const maker *m, float a, float s)
 {
-    const fp8_exponent kind = m->row->exponent;
-    const bool from_scale = kind == FP8_EXPONENT_CEIL || kind == FP8_EXPONENT_CEIL_LOG2;
-    const float value = from_scale ? s : a;
+    const float value = m->f.of_scale ? s : a;
     uint32_t fraction;
     if (value == 0)
         return E8M0_MIN;
     if (isinf(value))
         return E8M0_MAX;
     const int k = split(value, &fraction);
-    switch (kind) {
-    case FP8_EXPONENT_EXACT:
-        return k - m->top + (fraction > m->top_fraction);
-    case FP8_EXPONENT_CEIL:
-        return k + (fraction != 0);
-    case FP8_EXPONENT_CEIL_LOG2:
-        return ceil_log2_in_f32(k, fraction);
-    case FP8_EXPONENT_CEIL_A:
-        return k - m->top + (fraction != 0);
-    case FP8_EXPONENT_EVEN_A:
-        return k - m->top + (fraction + m->code_half > 0x7FFFFF);
-    case FP8_EXPONENT_QUARTER_A:
-        return quarter_exponent(m->q, a, k, fraction) - m->top;
-    default:
-        return k - m->top; /* FP8_EXPONENT_FLOOR_A */
+    if (m->row->exponent == FP8_EXPONENT_QUARTER_A) {
+        const float least = min_normal(m->q->in); /* the carry is added in the bits of the input */
+        if (a < least && a >= 0.75f * least)
+            return split(least, &fraction) - m->f.top;
     }
+    return k - m->f.top + (fraction > (m->f.log2 ? absorbed_by_log2(k) : m->f.threshold));
 }
 
 /* The amax that the rule reckons with. NaN stays NaN but where it counts as zero. */
 static float reckoned_amax(const maker *m, float a)
 {
-    if (m->q->desc.scale_ub > 0 && a > m->q->desc.scale_ub)
-        a = m->q->desc.scale_ub;
-    if (m->row->zero_amax_max && !(a > 0))
-        a = m->max;
-    return a < m->floor ? m->floor : a;
+    if (a > m->f.upper)
+        a = m->f.upper;
+    if (m->f.zero_is_max && !(a > 0))
+        a = m->f.max;
+    return a < m->f.floor ? m->f.floor : a;
 }
 
 /* What x is multiplied by in the inverse forms, 0 in the others. */
@@ -156,12 +185,12 @@ static float inverse_scale(const maker *m, float amax, float a)
 {
     switch (m->row->form) {
     case FP8_SCALE_INVERSE:
-        return m->max / a;
+        return m->f.max / a;
     case FP8_SCALE_RECIPROCAL:
-        return 1.0f / a * m->max;
+        return 1.0f / a * m->f.max;
     case FP8_SCALE_RECIPROCAL_F64:
         return (float)(1.0 / (amax < m->row->floor_value ? m->row->floor_value : (double)amax) *
-                       (double)m->max);
+                       (double)m->f.max);
     default:
         return 0;
     }
@@ -173,7 +202,7 @@ static float stored_scale(const maker *m, float a, float s)
 {
     const fp8_dtype dtype = m->q->scale;
     const float rounded = dtype == FP8_F32 ? s : round_to(dtype, s);
-    if (!m->row->safe || rounded >= min_normal(dtype) || (double)rounded * m->max >= (double)a)
+    if (!m->row->safe || rounded >= min_normal(dtype) || (double)rounded * m->f.max >= (double)a)
         return rounded;
     return rounded + (dtype == FP8_F32 ? 0x1p-149f : dtype == FP8_BF16 ? 0x1p-133f : 0x1p-24f);
 }
@@ -195,19 +224,17 @@ static float pow2_scale(const maker *m, float a, float s)
  * scale that is positive and has a finite reciprocal. */
 static float rescued_scale(const maker *m, float amax)
 {
-    const float s = amax / m->max;
+    const float s = amax / m->f.max;
     return amax == 0 ? 1.0f : s < 0x1p-126f ? 0x1p-126f : s;
 }
 
 /* The scale before any power of two; m * s = 1 in the inverse forms. */
 static float plain_scale(const maker *m, float a, float inverse)
 {
-    float s = inverse > 0                       ? 1.0f / inverse
-              : m->row->form == FP8_SCALE_TIMES ? a * (1.0f / m->max)
-                                                : a / m->max;
+    float s = inverse > 0 ? 1.0f / inverse : m->f.times ? a * (1.0f / m->f.max) : a / m->f.max;
     if (m->row->scale_in_input)
         s = round_to(m->q->in, s);
-    return s < m->least ? m->least : s;
+    return s < m->f.least ? m->f.least : s;
 }
 
 typedef struct unit_scale {
@@ -226,27 +253,53 @@ static unit_scale scale_of_unit(const maker *m, float amax)
     const bool lost = isfinite(amax) && !(s > 0 && isfinite(s)) && !row->safe;
     if (lost)
         s = rescued_scale(m, amax);
-    unit_scale unit = {s, row->multiply ? 1.0f / s : s};
+    unit_scale unit = {s, m->f.multiply ? 1.0f / s : s};
     if (row->form >= FP8_SCALE_INVERSE && !row->exponent && !lost)
         unit.operand = inverse;
     if (row->divisor_of_min > 0 && s == power_of_two(E8M0_MIN))
-        unit.operand = row->divisor_of_min;
+        unit.operand = m->f.multiply ? 1.0f / row->divisor_of_min : row->divisor_of_min;
     return unit;
 }
 
-fp8_status fp8_quant_scales(const fp8_quant *q, const float *amax, int64_t n, void *scales,
-                            float *operand, fp8_error *err)
+/* Units [begin, end) one by one; operand may be amax itself. */
+static fp8_status scale_units(const maker *m, const float *amax, int64_t begin, int64_t end,
+                              void *scales, float *operand, fp8_error *err)
 {
-    const maker m = maker_of(q);
-    for (int64_t i = 0; i < n; i++) {
-        const float a = amax[i]; /* operand may be amax itself */
-        const unit_scale unit = scale_of_unit(&m, a);
+    for (int64_t i = begin; i < end; i++) {
+        const float a = amax[i];
+        const unit_scale unit = scale_of_unit(m, a);
         if (isfinite(a) && !isfinite(unit.scale))
             return fp8_fail_at(err, FP8_E_SCALE, i,
                                "the scale of unit %lld, amax %g over %g, is above the largest %s",
-                               (long long)i, (double)a, (double)m.max, m.scale->name);
-        m.scale->store(scales, i, unit.scale, false);
+                               (long long)i, (double)a, (double)m->f.max, m->scale->name);
+        m->scale->store(scales, i, unit.scale, false);
         operand[i] = unit.operand;
+    }
+    return FP8_OK;
+}
+
+/* The kernel of the context's level for a request that is none of the inverse forms. */
+static const fp8_kernel *scales_kernel(const fp8_context *ctx, const fp8_quant *q)
+{
+    if (q->row->form >= FP8_SCALE_INVERSE)
+        return NULL;
+    return fp8_kernel_pick(ctx->isa, FP8_OP_SCALES, FP8_F32, q->scale);
+}
+
+fp8_status fp8_quant_scales(const fp8_context *ctx, const fp8_quant *q, const float *amax,
+                            int64_t n, void *scales, float *operand, fp8_error *err)
+{
+    enum { AT_ONCE = 16 }; /* units from the first on that the kernel leaves */
+    const maker m = maker_of(q);
+    const fp8_kernel *kernel = n >= AT_ONCE ? scales_kernel(ctx, q) : NULL;
+    const int64_t bytes = m.scale->bits / 8;
+    for (int64_t i = 0; i < n;) {
+        const fp8_scales_run run = {&m.f, amax + i, (char *)scales + i * bytes, operand + i, n - i};
+        if (kernel)
+            i += kernel->fn.scales(&run);
+        const int64_t end = kernel ? fp8_min_i64(i + AT_ONCE, n) : n;
+        FP8_TRY(scale_units(&m, amax, i, end, scales, operand, err));
+        i = end;
     }
     return FP8_OK;
 }
@@ -265,7 +318,7 @@ fp8_status fp8_quant_static(const fp8_quant *q, const fp8_tensor *scales, float 
                                    "scale [%lld,%lld] is %g; a static scale must be finite and "
                                    "positive",
                                    (long long)i, (long long)j, (double)s);
-            operand[at] = q->row->multiply ? 1.0f / s : s;
+            operand[at] = q->multiply ? 1.0f / s : s;
         }
     return FP8_OK;
 }

@@ -37,6 +37,7 @@ static fp8_quant plain_quant(const fp8_rule_row *row, const fp8_kernel *kernel, 
 {
     fp8_quant q = {.row = row, .in = kernel->from, .code = kernel->to, .cols = n};
     q.unit_cols = unit;
+    q.multiply = row->multiply;
     q.desc.nan = FP8_NAN_PROPAGATE;
     return q;
 }
@@ -48,16 +49,18 @@ static bool is_encode(const fp8_kernel *kernel)
 }
 
 /* One row through an encode kernel and the reference. */
-static void check_encode(const fp8_kernel *kernel, const void *x, int64_t n, int64_t unit,
-                         const float *operand, float fnuz_max)
+static void check_encode_of(const fp8_kernel *kernel, const void *x, int64_t n, int64_t unit,
+                            const float *operand, float fnuz_max, bool plus_zero)
 {
     const fp8_rule_row row = {.multiply = kernel->op == FP8_OP_ENCODE_MULTIPLY,
                               .quotient_in_input = kernel->op == FP8_OP_ENCODE_TWICE,
-                              .fnuz_max = fnuz_max};
+                              .fnuz_max = fnuz_max,
+                              .plus_zero = plus_zero};
     const fp8_quant q = plain_quant(&row, kernel, n, unit);
     uint8_t *want = malloc((size_t)n + 1), *got = malloc((size_t)n + 2);
     got[n] = 0x5A;
-    const fp8_encode_run run = {x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to)};
+    const fp8_encode_run run = {
+        x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to), plus_zero};
     fp8_ref_encode_row(&q, x, 1, operand, want, 1);
     kernel->fn.encode(&run);
     for (int64_t j = 0; j < n; j++)
@@ -69,6 +72,14 @@ static void check_encode(const fp8_kernel *kernel, const void *x, int64_t n, int
     assert_int_equal(got[n], 0x5A);
     free(want);
     free(got);
+}
+
+static void check_encode(const fp8_kernel *kernel, const void *x, int64_t n, int64_t unit,
+                         const float *operand, float fnuz_max)
+{
+    check_encode_of(kernel, x, n, unit, operand, fnuz_max, false);
+    if (kernel->op != FP8_OP_ENCODE_MULTIPLY && kernel->to == FP8_E4M3FN)
+        check_encode_of(kernel, x, n, unit, operand, fnuz_max, true);
 }
 
 static void check_amax(const fp8_kernel *kernel, fp8_dtype dtype, const void *x, int64_t n,

@@ -35,27 +35,47 @@ VEC_FN uint32_t span_magnitude(const char *x, int64_t n, int64_t bytes)
     return bits_reduce(m, bytes);
 }
 
-/* fp32 bits of that, NaN without its payload. */
-VEC_FN uint32_t f32_magnitude(uint32_t bits, fp8_dtype dtype)
+/* out[k] = the larger of out[k] and the number of bits top[k], in the width of dtype. */
+VEC_FN void raise_amaxes(float out[VEC_LANES], const void *top, fp8_dtype dtype)
 {
-    if (dtype == FP8_BF16)
-        bits <<= 16;
-    if (dtype == FP8_F16)
-        bits = fp8_bits_of_f32(fp8_f16_to_f32((uint16_t)bits));
-    return bits > 0x7F800000 ? 0x7FC00000 : bits;
+    const vec_bits found = (vec_bits)vec_plain_nan(vec_load(top, dtype));
+    vec_store_f32(out, (vec_f32)bits_max((vec_bits)vec_load_f32(out), found, 4));
 }
 
+/* The amaxes of VEC_LANES units at a time. */
+VEC_FN void amax_of_units(const fp8_amax_run *run, int64_t unit, fp8_dtype dtype)
+{
+    const int64_t bytes = vec_element_bytes(dtype), units = (run->n + unit - 1) / unit;
+    const char *x = run->x;
+    for (int64_t k = 0; k < units; k += VEC_LANES) {
+        const int64_t count = units - k < VEC_LANES ? units - k : VEC_LANES;
+        char top[VEC_LANES * 4] = {0};
+        for (int64_t u = 0; u < count; u++) {
+            const int64_t at = (k + u) * unit, n = run->n - at < unit ? run->n - at : unit;
+            const uint32_t bits = n == unit ? span_magnitude(x + at * bytes, unit, bytes)
+                                            : span_magnitude(x + at * bytes, n, bytes);
+            memcpy(top + u * bytes, &bits, (size_t)bytes);
+        }
+        if (count == VEC_LANES) {
+            raise_amaxes(run->amax + k, top, dtype);
+        } else {
+            float last[VEC_LANES] = {0};
+            memcpy(last, run->amax + k, (size_t)count * sizeof(float));
+            raise_amaxes(last, top, dtype);
+            memcpy(run->amax + k, last, (size_t)count * sizeof(float));
+        }
+    }
+}
+
+/* The lengths of MX and of groups are constants, so that their loops unroll. */
 VEC_FN void amax(const fp8_amax_run *run, fp8_dtype dtype)
 {
-    const int64_t bytes = vec_element_bytes(dtype);
-    const char *x = run->x;
-    float *out = run->amax;
-    for (int64_t j = 0; j < run->n; j += run->unit, out++) {
-        const int64_t n = run->n - j < run->unit ? run->n - j : run->unit;
-        const uint32_t top = f32_magnitude(span_magnitude(x + j * bytes, n, bytes), dtype);
-        if (top > fp8_bits_of_f32(*out))
-            *out = fp8_f32_of_bits(top);
-    }
+    if (run->unit == 32)
+        amax_of_units(run, 32, dtype);
+    else if (run->unit == 128)
+        amax_of_units(run, 128, dtype);
+    else
+        amax_of_units(run, run->unit, dtype);
 }
 
 #define DEFINE_AMAX(NAME, DTYPE)                         \
@@ -73,17 +93,9 @@ typedef struct encoding {
     fp8_op op;
 } encoding;
 
-/* y rounded to a dtype of 16 bits. */
-VEC_FN void round_group(vec_f32 y[4], fp8_dtype dtype)
-{
-    char rounded[VEC_GROUP * 2];
-    vec_store_group(rounded, y, dtype, false, VEC_NOTHING);
-    vec_load_group(y, rounded, dtype);
-}
-
 /* codes[VEC_GROUP] of x[VEC_GROUP]; one operand a vector. */
 VEC_FN void encode_group(uint8_t *codes, const void *x, encoding e, const vec_f32 operand[4],
-                         float max)
+                         const fp8_encode_run *run)
 {
     vec_f32 y[4];
     vec_load_group(y, x, e.from);
@@ -91,42 +103,48 @@ VEC_FN void encode_group(uint8_t *codes, const void *x, encoding e, const vec_f3
         y[k] =
             e.op == FP8_OP_ENCODE_MULTIPLY ? vec_mul(y[k], operand[k]) : vec_div(y[k], operand[k]);
         if (e.to == FP8_E4M3FNUZ) /* the only format whose maximum a rule may lower */
-            y[k] = vec_clamp(y[k], max);
+            y[k] = vec_clamp(y[k], run->max);
+        if (e.op == FP8_OP_ENCODE_TWICE)
+            y[k] = e.from == FP8_F16 ? vec_round_f16(y[k]) : vec_round_bf16(y[k], VEC_PLAIN_NAN);
+        if (e.to == FP8_E4M3FN && e.op != FP8_OP_ENCODE_MULTIPLY && run->plus_zero)
+            y[k] = vec_plus_zero(y[k]);
     }
-    if (e.op == FP8_OP_ENCODE_TWICE)
-        round_group(y, e.from);
     vec_store_codes(codes, vec_encode(y, vec_format(e.to), true));
 }
 
 VEC_FN void encode_tail(uint8_t *codes, const void *x, int64_t n, encoding e,
-                        const vec_f32 operand[4], float max)
+                        const vec_f32 operand[4], const fp8_encode_run *run)
 {
     vec_tail tail;
     vec_tail_load(&tail, x, n, e.from);
-    encode_group(tail.out, tail.in, e, operand, max);
+    encode_group(tail.out, tail.in, e, operand, run);
     vec_tail_store(codes, &tail, n, e.to);
 }
 
-/* One unit after the other. */
-VEC_FN void encode_units(const fp8_encode_run *run, encoding e)
+/* n elements of one unit. */
+VEC_FN void encode_unit(const fp8_encode_run *run, int64_t at, int64_t n, encoding e, float operand)
 {
     const int64_t bytes = vec_element_bytes(e.from);
-    const char *x = run->x;
-    uint8_t *codes = run->codes;
+    const char *x = (const char *)run->x + at * bytes;
+    uint8_t *codes = run->codes + at;
+    const vec_f32 one = vec_set1(operand);
+    const vec_f32 operands[4] = {one, one, one, one};
+    int64_t j = 0;
+    for (; j + VEC_GROUP <= n; j += VEC_GROUP)
+        encode_group(codes + j, x + j * bytes, e, operands, run);
+    if (j < n)
+        encode_tail(codes + j, x + j * bytes, n - j, e, operands, run);
+}
+
+/* One unit after the other. */
+VEC_FN void encode_units(const fp8_encode_run *run, int64_t unit, encoding e)
+{
     const float *operand = run->operand;
-    for (int64_t left = run->n; left > 0; operand++) {
-        const vec_f32 one = vec_set1(*operand);
-        const vec_f32 operands[4] = {one, one, one, one};
-        const int64_t n = left < run->unit ? left : run->unit;
-        int64_t j = 0;
-        for (; j + VEC_GROUP <= n; j += VEC_GROUP)
-            encode_group(codes + j, x + j * bytes, e, operands, run->max);
-        if (j < n)
-            encode_tail(codes + j, x + j * bytes, n - j, e, operands, run->max);
-        x += n * bytes;
-        codes += n;
-        left -= n;
-    }
+    int64_t at = 0;
+    for (; at + unit <= run->n; at += unit)
+        encode_unit(run, at, unit, e, *operand++);
+    if (at < run->n)
+        encode_unit(run, at, run->n - at, e, *operand);
 }
 
 /* Units of one or a few whole vectors: a group of vectors takes from several. */
@@ -144,18 +162,21 @@ VEC_FN void encode_small_units(const fp8_encode_run *run, encoding e)
             into = into == run->unit ? 0 : into;
         }
         if (run->n - j >= VEC_GROUP)
-            encode_group(run->codes + j, x, e, operands, run->max);
+            encode_group(run->codes + j, x, e, operands, run);
         else
-            encode_tail(run->codes + j, x, run->n - j, e, operands, run->max);
+            encode_tail(run->codes + j, x, run->n - j, e, operands, run);
     }
 }
 
-VEC_FN void encode(const fp8_encode_run *run, encoding e)
+VEC_FN void encode(const fp8_encode_run *given, encoding e)
 {
-    if (run->unit % VEC_GROUP && run->unit % VEC_LANES == 0)
+    const fp8_encode_run copy = *given, *run = &copy; /* which no store of a code can change */
+    if (run->unit == VEC_GROUP) /* MX, or half of it: a constant, so that there is no loop */
+        encode_units(run, VEC_GROUP, e);
+    else if (run->unit % VEC_GROUP && run->unit % VEC_LANES == 0)
         encode_small_units(run, e);
     else
-        encode_units(run, e);
+        encode_units(run, run->unit, e);
 }
 
 #define DEFINE_ENCODE_ONE(NAME, FROM, TO, OP)                  \

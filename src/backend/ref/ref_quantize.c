@@ -64,7 +64,7 @@ static float settle_nan(const fp8_quant *q, float x, float operand, float max)
 
 static float quotient(const fp8_quant *q, const fp8_dtype_facts *in, float x, float operand)
 {
-    float y = q->row->multiply ? x * operand : x / operand;
+    float y = q->multiply ? x * operand : x / operand;
     if (q->row->quotient_in_input) {
         uint32_t element;
         in->store(&element, 0, y, false);
