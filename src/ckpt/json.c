@@ -425,7 +425,8 @@ uint64_t fp8_json_quote(const char *text, uint64_t bytes, char *dst)
     n++;
     for (uint64_t i = 0; i < bytes; i++) {
         unsigned char c = (unsigned char)text[i];
-        const char *found = c ? strchr(plain, c) : NULL;
+        bool escaped = c < 0x20 || c == '"' || c == '\\';
+        const char *found = escaped && c ? strchr(plain, c) : NULL;
         char piece[6] = {(char)c};
         uint64_t length = 1;
         if (found) {

@@ -41,7 +41,7 @@ static bool flat_step(fp8_walk *w, fp8_job *job, fp8_job_kind kind, int64_t tota
     return w->row < total; /* more of it */
 }
 
-static bool copy_step(fp8_walk *w, const fp8_convert *conv, fp8_job *job)
+static void copy_step(fp8_walk *w, const fp8_convert *conv, fp8_job *job)
 {
     int64_t bytes = (int64_t)fp8_item_info(conv, w->item).bytes;
     if (w->copies) {
@@ -53,7 +53,6 @@ static bool copy_step(fp8_walk *w, const fp8_convert *conv, fp8_job *job)
         w->scales = flat_step(w, job, FP8_JOB_SCALES, scale_elements(w), most);
     }
     job->last = !w->copies && !w->scales;
-    return true;
 }
 
 static int64_t region_end(const fp8_walk *w)
@@ -222,6 +221,31 @@ static bool begin_walk(fp8_cursor *c)
     return true;
 }
 
+/* Whether the copy may go on with an item: copied too, right behind it in the source. */
+static bool joins(const fp8_cursor *c, const fp8_job *job, int64_t item)
+{
+    fp8_tensor_info last = fp8_item_info(c->conv, job->end - 1);
+    fp8_tensor_info next = fp8_item_info(c->conv, item);
+    return c->conv->items[item].action == FP8_ACTION_KEEP && !c->done[item] &&
+           next.file == last.file && next.offset == last.offset + last.bytes &&
+           next.bytes <= (uint64_t)(COPY_BYTES - job->rows);
+}
+
+/* A copy takes the items behind it along, so that a million tiny tensors are not as many jobs. */
+static void join_copies(fp8_cursor *c, fp8_job *job)
+{
+    const fp8_layout *lay = &c->conv->layout;
+    const fp8_out_shard *shard = &lay->shards[c->shard];
+    while (c->next < shard->items) {
+        int64_t item = lay->order[shard->first_item + c->next];
+        if (!joins(c, job, item))
+            return;
+        job->rows += (int64_t)fp8_item_info(c->conv, item).bytes;
+        job->end = item + 1;
+        c->next++;
+    }
+}
+
 bool fp8_cursor_next(fp8_cursor *c, fp8_job *job)
 {
     for (;;) {
@@ -230,9 +254,13 @@ bool fp8_cursor_next(fp8_cursor *c, fp8_job *job)
         c->walking = true;
         fp8_walk *w = &c->walk;
         char *memory = job->memory;
-        *job = (fp8_job){.memory = memory, .item = w->item};
-        if (w->copies || w->scales)
-            return copy_step(w, c->conv, job);
+        *job = (fp8_job){.memory = memory, .item = w->item, .end = w->item + 1};
+        if (w->copies || w->scales) {
+            copy_step(w, c->conv, job);
+            if (job->kind == FP8_JOB_COPY && job->last)
+                join_copies(c, job);
+            return true;
+        }
         take_region(c);
         if ((w->encodes || w->amax) && slab_step(w, job)) {
             if (job->kind == FP8_JOB_AMAX)

@@ -12,7 +12,7 @@
 #include <pthread.h>
 
 typedef enum fp8_job_kind {
-    FP8_JOB_COPY,   /* bytes [row, row + rows) of the tensor, as they are */
+    FP8_JOB_COPY,   /* bytes [row, row + rows) of the tensor, and of those behind it, as they are */
     FP8_JOB_SCALES, /* scales [row, row + rows) of the tensor, cast */
     FP8_JOB_DECODE, /* codes and scales -> high precision */
     FP8_JOB_AMAX,   /* first pass over a region that is larger than a slab */
@@ -29,8 +29,10 @@ typedef struct fp8_region {
 /* One slab. `map` says where its parts stand in `memory`. */
 typedef struct fp8_job {
     fp8_job_kind kind;
-    bool last; /* of its item */
+    bool last; /* of its items */
     int64_t item, expert, row, rows;
+    int64_t end; /* a copy: one past the last of its items; those between that are dropped have no
+                    bytes. Else item + 1 */
     int64_t scale_row, scale_rows; /* of the source's scales that were read with it */
     int64_t region_row;            /* two passes: first row of the region .. */
     fp8_region *region;            /* .. and what it shares; NULL = one pass */

@@ -5,7 +5,7 @@
  *
  *     BEGIN    fingerprint of options and source, part I of N
  *     NAN      item, element: the scan found NaN or infinity     SCANNED  the scan is complete
- *     ITEM     this item's bytes are on disk
+ *     ITEMS    the bytes of items a to a + b are on disk
  *     PART     every item of this part is
  *     PUBLISH  device and inode of files/, which is about to become DST
  *
@@ -22,7 +22,7 @@ typedef enum fp8_record_kind {
     FP8_RECORD_BEGIN = 1,
     FP8_RECORD_NAN = 2,
     FP8_RECORD_SCANNED = 3,
-    FP8_RECORD_ITEM = 4,
+    FP8_RECORD_ITEMS = 4,
     FP8_RECORD_PART = 5,
     FP8_RECORD_PUBLISH = 6,
 } fp8_record_kind;
@@ -43,7 +43,7 @@ typedef struct fp8_journal {
     char *path;
 } fp8_journal;
 
-/* Called for each NAN and ITEM record of a journal that is opened. */
+/* Called for each NAN and ITEMS record of a journal that is opened. */
 typedef fp8_status (*fp8_record_fn)(void *user, const fp8_record *record, fp8_error *err);
 
 /* Opens part `part`'s (0-based) journal of conv->partial for appending, makes it if `create`, and
@@ -58,7 +58,7 @@ void fp8_journal_close(const fp8_context *ctx, fp8_journal *journal);
 /* Appends n records and syncs them. */
 fp8_status fp8_journal_append(fp8_journal *journal, fp8_record *records, int64_t n, fp8_error *err);
 
-/* Statistics of an item, written before its ITEM record. */
+/* Statistics of an item, written before its ITEMS record. */
 fp8_status fp8_journal_put_stats(fp8_journal *journal, int64_t item, const fp8_tensor_stats *stats,
                                  fp8_error *err);
 fp8_status fp8_journal_sync_stats(fp8_journal *journal, fp8_error *err);

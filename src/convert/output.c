@@ -36,22 +36,21 @@ static fp8_status put(fp8_run *run, const void *src, uint64_t bytes, uint64_t of
     return FP8_OK;
 }
 
-/* Lets the disk begin with [offset, offset + bytes) of the shard's data, and what precedes it. */
+/* [offset, offset + bytes) of the shard's data is written. Lets the disk begin with what has come
+ * together, and whatever lies between, once it is worth a call. */
 static void flush(fp8_run *run, uint64_t offset, uint64_t bytes)
 {
     uint64_t begin = data_offset(run) + offset, end = begin + bytes;
-    bool joins = begin <= run->flush_end && end >= run->flush_begin && run->flush_end;
-    if (joins) {
-        begin = begin < run->flush_begin ? begin : run->flush_begin;
-        end = end > run->flush_end ? end : run->flush_end;
-    }
-    if (end - begin >= flush_bytes || (!joins && run->flush_end)) {
-        uint64_t from = joins ? begin : run->flush_begin, to = joins ? end : run->flush_end;
-        (void)sync_file_range(run->fd, (off_t)from, (off_t)(to - from), SYNC_FILE_RANGE_WRITE);
-        begin = joins ? end : begin;
-    }
-    run->flush_begin = begin;
-    run->flush_end = end;
+    if (!run->unflushed || begin < run->flush_begin)
+        run->flush_begin = begin;
+    if (!run->unflushed || end > run->flush_end)
+        run->flush_end = end;
+    run->unflushed += bytes;
+    if (run->unflushed < flush_bytes)
+        return;
+    (void)sync_file_range(run->fd, (off_t)run->flush_begin,
+                          (off_t)(run->flush_end - run->flush_begin), SYNC_FILE_RANGE_WRITE);
+    run->unflushed = 0;
 }
 
 static fp8_status put_input_scale(fp8_run *run, const fp8_entry *entry, fp8_error *err)
@@ -98,7 +97,7 @@ static fp8_status open_shard(fp8_run *run, int64_t index, fp8_error *err)
     run->path = fp8_join_path(run->conv->ctx, run->conv->files, shard->file);
     FP8_FAIL_IF(!run->path, err, FP8_E_NO_MEMORY, "no memory for a path");
     run->shard = index;
-    run->flush_begin = run->flush_end = 0;
+    run->unflushed = 0;
     FP8_TRY(fp8_open_output(run->path, 0, &run->fd, err));
     if (ftruncate(run->fd, (off_t)(shard->head_bytes + shard->data_bytes)))
         return fp8_fail_os(err, errno, "cannot extend %s", run->path);
@@ -160,22 +159,44 @@ static fp8_status explain(const fp8_run *run, const fp8_job *job, fp8_error *err
                        info.name, (long long)pos, (long long)(pos / cols), (long long)(pos % cols));
 }
 
+/* A stretch of the source that is one in the output too. */
+static fp8_status copy_stretch(fp8_run *run, const fp8_job *job, uint64_t from, uint64_t at,
+                               uint64_t bytes, fp8_error *err)
+{
+    fp8_copy copy = {.to = run->fd,
+                     .from_offset = from,
+                     .to_offset = data_offset(run) + at,
+                     .bytes = bytes,
+                     .from_path = fp8_item_info(run->conv, job->item).file,
+                     .to_path = run->path};
+    FP8_TRY(fp8_source_fd(&run->source, job->item, &copy.from, err));
+    FP8_TRY(fp8_copy_bytes(&copy, job->memory, run->conv->limits.slab_bytes, err));
+    run->unsynced += bytes;
+    flush(run, at, bytes);
+    return FP8_OK;
+}
+
 static fp8_status copy_piece(fp8_run *run, const fp8_job *job, fp8_error *err)
 {
     const fp8_convert *conv = run->conv;
     fp8_tensor_info info = fp8_item_info(conv, job->item);
-    uint64_t row = (uint64_t)job->row, at = conv->items[job->item].data_begin + row;
-    fp8_copy copy = {.to = run->fd,
-                     .from_offset = info.offset + row,
-                     .to_offset = data_offset(run) + at,
-                     .bytes = (uint64_t)job->rows,
-                     .from_path = info.file,
-                     .to_path = run->path};
-    FP8_TRY(fp8_source_fd(&run->source, job->item, &copy.from, err));
-    FP8_TRY(fp8_copy_bytes(&copy, job->memory, conv->limits.slab_bytes, err));
-    fp8_source_advise(&run->source, job->item, row, copy.bytes, POSIX_FADV_DONTNEED);
-    run->unsynced += copy.bytes;
-    flush(run, at, copy.bytes);
+    uint64_t row = (uint64_t)job->row, rows = (uint64_t)job->rows;
+    uint64_t from = info.offset + row, at = conv->items[job->item].data_begin + row;
+    uint64_t bytes = info.bytes - row < rows ? info.bytes - row : rows;
+    for (int64_t i = job->item + 1; i < job->end; i++) {
+        const fp8_item *it = &conv->items[i];
+        if (it->shard < 0)
+            continue;
+        if (it->data_begin != at + bytes) {
+            FP8_TRY(copy_stretch(run, job, from, at, bytes, err));
+            from += bytes;
+            at = it->data_begin;
+            bytes = 0;
+        }
+        bytes += fp8_item_info(conv, i).bytes;
+    }
+    FP8_TRY(copy_stretch(run, job, from, at, bytes, err));
+    fp8_source_advise(&run->source, job->item, row, rows, POSIX_FADV_DONTNEED);
     return FP8_OK;
 }
 
@@ -205,17 +226,19 @@ static fp8_status put_slab(fp8_run *run, const fp8_job *job, fp8_error *err)
     return put(run, job->memory + job->map.scales_out, scales, it->scale_begin + offset, err);
 }
 
-static fp8_status finish_item(fp8_run *run, const fp8_job *job, fp8_error *err)
+static fp8_status finish_items(fp8_run *run, const fp8_job *job, fp8_error *err)
 {
-    const fp8_item *it = &run->conv->items[job->item];
-    if (run->journal.stats_fd >= 0 && fp8_item_encodes(it)) {
+    const fp8_item *items = run->conv->items;
+    if (run->journal.stats_fd >= 0 && fp8_item_encodes(&items[job->item])) {
         fp8_measure_finish(run->conv->ctx, job->g->out, &run->stats);
         FP8_TRY(fp8_journal_put_stats(&run->journal, job->item, &run->stats, err));
     }
     run->stats = (fp8_tensor_stats){0};
-    run->records[run->record_count++] =
-        (fp8_record){.kind = FP8_RECORD_ITEM, .a = (uint64_t)job->item};
-    run->progress.tensors_done++;
+    run->records[run->record_count++] = (fp8_record){.kind = FP8_RECORD_ITEMS,
+                                                     .a = (uint64_t)job->item,
+                                                     .b = (uint64_t)(job->end - job->item - 1)};
+    for (int64_t i = job->item; i < job->end; i++)
+        run->progress.tensors_done += items[i].shard >= 0;
     if (run->record_count == FP8_RECORDS || run->unsynced >= run->conv->limits.sync_bytes)
         return fp8_output_sync(run, err);
     return FP8_OK;
@@ -243,5 +266,5 @@ fp8_status fp8_output_take(void *user, fp8_job *job, fp8_error *err)
     FP8_TRY(put_job(run, job, err));
     run->progress.tensor = fp8_item_info(run->conv, job->item).name;
     run->progress.bytes_done += fp8_job_source_bytes(run->conv, job);
-    return job->last ? finish_item(run, job, err) : FP8_OK;
+    return job->last ? finish_items(run, job, err) : FP8_OK;
 }

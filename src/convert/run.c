@@ -138,7 +138,11 @@ static fp8_status replay(void *user, const fp8_record *record, fp8_error *err)
                 (long long)run->conv->count);
     if (record->kind == FP8_RECORD_NAN)
         return add_nan(run, (int64_t)record->a, (int64_t)record->b);
-    run->done[record->a] = 1;
+    FP8_FAIL_IF(record->b >= (uint64_t)run->conv->count - record->a, err, FP8_E_MISMATCH,
+                "%s: names %llu tensors from %llu of %lld on", run->journal.path,
+                (unsigned long long)record->b + 1, (unsigned long long)record->a,
+                (long long)run->conv->count);
+    memset(run->done + record->a, 1, record->b + 1);
     return FP8_OK;
 }
 

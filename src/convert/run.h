@@ -11,7 +11,7 @@
 #include "convert/pipe.h"
 #include "convert/source.h"
 
-enum { FP8_RECORDS = 1024 }; /* of items that are written but not yet synced */
+enum { FP8_RECORDS = 8192 }; /* of items that are written but not yet synced */
 
 typedef struct fp8_run {
     fp8_convert *conv;
@@ -30,7 +30,8 @@ typedef struct fp8_run {
     int fd;
     char *path;
     uint64_t unsynced;               /* bytes written since the last sync */
-    uint64_t flush_begin, flush_end; /* range handed to the disk next */
+    uint64_t unflushed;              /* bytes written since the disk was told to begin .. */
+    uint64_t flush_begin, flush_end; /* .. and the range that holds them */
     fp8_record records[FP8_RECORDS];
     int64_t record_count;
     fp8_tensor_stats stats; /* of the item that is being written */

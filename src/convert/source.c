@@ -7,6 +7,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+enum { LEAST_ADVICE = 1 << 16 }; /* advice about fewer bytes costs more than it gains */
+
 void fp8_source_init(fp8_source *source, const fp8_convert *conv)
 {
     *source = (fp8_source){.conv = conv};
@@ -61,6 +63,8 @@ void fp8_source_advise(fp8_source *source, int64_t tensor, uint64_t begin, uint6
                        int advice)
 {
     int fd;
+    if (bytes < LEAST_ADVICE)
+        return;
     uint64_t offset = fp8_item_info(source->conv, tensor).offset + begin;
     if (fp8_source_fd(source, tensor, &fd, NULL) == FP8_OK)
         (void)posix_fadvise(fd, (off_t)offset, (off_t)bytes, advice);
