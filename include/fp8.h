@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fp8.h - the whole public interface of libfp8: FP8 numbers, quantizers and checkpoints.
+ * fp8.h - the whole public interface of libfp8: FP8 numbers, quantizers,
+ * linear layers and checkpoints.
  *
  * Read it from the top and stop when you have what you need:
  *   1 conventions   2 version   3 status and errors   4 dtypes   5 tensors   6 context
- *   7 quantize      8 checkpoints   9 conversion   10 verify and diff   11 introspection
+ *   7 quantize      8 matmul and linear layers     9 checkpoints   10 conversion
+ *   11 verify and diff   12 introspection
  *
  * A complete program: quantize a bf16 matrix with one fp32 scale per 128 x 128 block.
  *
@@ -192,8 +194,8 @@ typedef struct fp8_context_desc {
 typedef struct fp8_context fp8_context;
 
 /* Makes a context. desc NULL = all defaults. The environment variable FP8_CPU_ISA (scalar, avx2,
- * avx512), read here once, caps the instruction set. Free with fp8_context_free after everything
- * that was made with it. Errors: ARGUMENT, NO_MEMORY. */
+ * avx512, avx512_bf16, amx), read here once, caps the instruction set. Free with fp8_context_free
+ * after everything that was made with it. Errors: ARGUMENT, NO_MEMORY. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -288,7 +290,145 @@ FP8_API fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const f
 FP8_API fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
                             fp8_dtype dst_dtype, int64_t n, int saturate, fp8_error *err);
 
-/* ---- 8. Checkpoints
+/* ---- 8. Matmul and linear layers
+ * -----------------------------------------------------------------
+ * Y[M,N] = X[M,K] W[N,K]^T + bias[N]. One description serves the one-shot fp8_matmul and the
+ * prepared fp8_linear. Sums are fp32; their order depends on K, the scheme and the kernel, never on
+ * the number of threads; docs/numerics.md has the formulas and the error bound.
+ */
+
+/* What happens to X before it is multiplied. */
+typedef enum fp8_activation {
+    FP8_ACTIVATION_NONE = 0,    /* X is BF16, F16 or F32 and stays so (weight-only, W8A16) */
+    FP8_ACTIVATION_DYNAMIC = 1, /* the same, quantized inside with scales computed from it */
+    FP8_ACTIVATION_STATIC = 2,  /* the same, quantized inside with the one scale `x_static` */
+    FP8_ACTIVATION_CODES = 3,   /* X comes as codes, with x_scales */
+} fp8_activation;
+
+/* How sums become Y: acc is the fp32 sum, sx and sw the scales that are constant along K (a scale
+ * that is not is applied to its part of the sum), round() the one to Y's dtype. */
+typedef enum fp8_epilogue {
+    FP8_EPILOGUE_FUSED = 0,     /* round(fma(sx, sw * acc, bias)), CUTLASS's order */
+    FP8_EPILOGUE_UNFUSED = 1,   /* round((acc * sx) * sw + bias), vLLM's channelwise path */
+    FP8_EPILOGUE_BIAS_LAST = 2, /* round(round((acc * sx) * sw) + bias), Triton and block kernels */
+} fp8_epilogue;
+
+/* What a weight is to the multiplication. */
+typedef enum fp8_weight_math {
+    FP8_WEIGHT_EXACT = 0,   /* code * scale */
+    FP8_WEIGHT_ROUNDED = 1, /* round16(code * round16(scale)), round16() to X's dtype, which is BF16
+                               or F16: vLLM's batch-invariant mode. With FP8_ACTIVATION_NONE. */
+} fp8_weight_math;
+
+typedef struct fp8_linear_desc {
+    uint32_t struct_bytes;
+    fp8_activation activation;
+    fp8_quantize_desc x; /* rule, grid, NaN policy .. of X; with CODES only the grid counts. The
+                            grid is tensor {0,0} or has rows = 1. static_scales is ignored. */
+    fp8_dtype x_code;    /* of X quantized inside: E4M3FN (0), E4M3FNUZ, E5M2 */
+    fp8_dtype x_scale;   /* of the scales made inside: F32 (0), BF16, F16, E8M0FNU */
+    float x_static;      /* for STATIC: the scale, finite and positive */
+    fp8_quantize_desc w; /* grid of W's scales; for W in high precision also how it is quantized */
+    fp8_dtype w_code;    /* for W in high precision: E4M3FN (0), E4M3FNUZ, E5M2 */
+    fp8_dtype w_scale;   /* for W in high precision: F32 (0), BF16, F16, E8M0FNU */
+    fp8_grid w_origin;   /* where W[0,0] lies in its first block, for a tensor-parallel shard whose
+                            offset is no multiple of the block; {0,0} otherwise */
+    const int64_t *widths; /* rows of each part of a fused weight, which then has w_scales[parts,1]
+                              and w.grid {0,0}; NULL = not fused. Copied. */
+    size_t width_count;
+    fp8_epilogue epilogue;
+    fp8_weight_math weight_math;
+} fp8_linear_desc;
+/* Weight-only, one scale for W; NaN in X goes through to Y. */
+#define FP8_LINEAR_DESC_INIT                                                                   \
+    {                                                                                          \
+        sizeof(fp8_linear_desc), FP8_ACTIVATION_NONE,                                          \
+            {sizeof(fp8_quantize_desc), FP8_RULE_BEST, {1, 0}, FP8_NAN_PROPAGATE, 0, 0, 0.0f}, \
+            FP8_DTYPE_NONE, FP8_DTYPE_NONE, 0.0f, FP8_QUANTIZE_DESC_INIT, FP8_DTYPE_NONE,      \
+            FP8_DTYPE_NONE, {0, 0}, NULL, 0, FP8_EPILOGUE_FUSED, FP8_WEIGHT_EXACT              \
+    }
+
+/* y[M,N] = x[M,K] w[N,K]^T + bias[N], in one call that prepares nothing; for more than one use of w
+ * make a fp8_linear.
+ * x: BF16, F16, F32, or codes E4M3FN, E4M3FNUZ, E5M2 with x_scales[ceil(M/gr), ceil(K/gc)].
+ * w: the same codes with w_scales[ceil((N+origin)/gr), ceil((K+origin)/gc)], or high precision with
+ * w_scales NULL, quantized on the way. Scales are F32, BF16, F16 or E8M0FNU, finite and positive.
+ * bias: NULL, or [N] of F32 or of y's dtype. y: BF16, F16 or F32.
+ * Any strides for inputs; y must not overlap them, nor itself. M, N and K may be 0 (K = 0: y is the
+ * bias). A NaN code makes NaN what it takes part in.
+ * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (err->pos = the scale), NAN (the policy of x or w
+ * refuses it), UNSUPPORTED, NO_MEMORY. Any thread. */
+FP8_API fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc,
+                              const fp8_tensor *x, const fp8_tensor *x_scales, const fp8_tensor *w,
+                              const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_tensor *y,
+                              fp8_error *err);
+
+/* A weight prepared for its context's processor, with its scales and bias. Immutable: any number of
+ * threads may run it at once. */
+typedef struct fp8_linear fp8_linear;
+
+/* Checks what create would, in its words, without touching data. Errors: as fp8_linear_create. */
+FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_desc *desc,
+                                    const fp8_tensor *w, const fp8_tensor *w_scales,
+                                    const fp8_tensor *bias, fp8_error *err);
+/* Copies w[N,K], w_scales and bias (as in fp8_matmul) into the form that run reads, once; the
+ * caller may free them. Free with fp8_linear_free, before ctx. Errors: as fp8_matmul. */
+FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
+                                     const fp8_tensor *w, const fp8_tensor *w_scales,
+                                     const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
+/* A deep copy. Errors: ARGUMENT, NO_MEMORY. */
+FP8_API fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_error *err);
+/* NULL is a no-op. */
+FP8_API void fp8_linear_free(fp8_linear *linear);
+
+typedef struct fp8_linear_info {
+    int64_t n, k;                     /* rows (outputs) and columns (inputs) of W */
+    fp8_dtype code, scale;            /* dtypes of codes and scales, as exported */
+    int64_t scale_rows, scale_cols;   /* shape of the scales, as exported */
+    uint64_t code_bytes, scale_bytes; /* held for codes and for scales */
+    uint64_t other_bytes;             /* bias and the rest */
+} fp8_linear_info;
+/* Any thread; NULL of either is ARGUMENT. */
+FP8_API fp8_status fp8_linear_get_info(const fp8_linear *linear, fp8_linear_info *out);
+/* codes[N,K] and scales[scale_rows, scale_cols] (either may be NULL) = what create was given or
+ * made, bit for bit, into contiguous or strided views of the dtypes of fp8_linear_get_info.
+ * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE. Any thread. */
+FP8_API fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes,
+                                     fp8_tensor *scales, fp8_error *err);
+
+/* Bytes of workspace that fp8_linear_run and fp8_linear_run_dx need for up to m rows of any dtype;
+ * grows with m. Errors: ARGUMENT (m < 0), SHAPE (too large to address). Any thread. */
+FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
+                                        fp8_error *err);
+/* y[M,N] = x[M,K] W^T + bias, as fp8_matmul; x_scales NULL unless the activation is CODES.
+ * workspace: memory for this call alone, no alignment needed. stream: NULL on the CPU. Allocates
+ * nothing. Errors: those of fp8_matmul except NO_MEMORY; ARGUMENT also if the workspace is too
+ * small. Any thread. */
+FP8_API fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x,
+                                  const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
+                                  uint64_t workspace_bytes, void *stream, fp8_error *err);
+/* dx[M,K] = dy[M,N] W with W = code * scale (or as weight_math rounds it to dx's dtype) and fp32
+ * sums: the gradient of a layer whose activations were not quantized. dy and dx: BF16, F16, F32.
+ * Workspace, stream, errors and threads as fp8_linear_run. */
+FP8_API fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
+                                     void *workspace, uint64_t workspace_bytes, void *stream,
+                                     fp8_error *err);
+
+/* One way to compute a linear, and what became of it. Static texts, but for reason. */
+typedef struct fp8_candidate {
+    const char *kernel; /* "panel_bf16_avx512" */
+    const char *isa;    /* the level it needs */
+    int32_t chosen;     /* exactly one candidate is */
+    char reason[160];   /* why it was chosen, or what it lacks */
+} fp8_candidate;
+/* Candidate i for a linear of this description with M rows of x_dtype (a code's with CODES) and a
+ * weight [n, k] of w_code; NOT_FOUND past the last. Other errors: as fp8_linear_check. Any thread.
+ */
+FP8_API fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *desc, int64_t m,
+                               int64_t n, int64_t k, fp8_dtype x_dtype, fp8_dtype w_code, int64_t i,
+                               fp8_candidate *out, fp8_error *err);
+
+/* ---- 9. Checkpoints
  * -------------------------------------------------------------------------------- */
 
 /* An open checkpoint: one safetensors file, or all shards of an index or a directory. The headers
@@ -336,7 +476,7 @@ FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
  * line i, NULL past the last. */
 FP8_API const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i);
 
-/* ---- 9. Conversion
+/* ---- 10. Conversion
  * --------------------------------------------------------------------------------- */
 
 typedef enum fp8_verb {
@@ -443,7 +583,7 @@ FP8_API void fp8_convert_stop(fp8_convert *conv);
 /* NULL is a no-op. */
 FP8_API void fp8_convert_free(fp8_convert *conv);
 
-/* ---- 10. Verify and diff
+/* ---- 11. Verify and diff
  * ----------------------------------------------------------------------------- */
 
 typedef struct fp8_verify_desc {
@@ -503,7 +643,7 @@ typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
-/* ---- 11. Introspection
+/* ---- 12. Introspection
  * -------------------------------------------------------------------------------- */
 
 /* One output scheme of fp8_convert. Static texts. */

@@ -94,7 +94,7 @@ static int capped_isa(fp8_isa found)
     const char *text = getenv("FP8_CPU_ISA");
     if (!text || !*text)
         return (int)found;
-    for (int isa = FP8_ISA_SCALAR; isa <= FP8_ISA_AVX512; isa++)
+    for (int isa = FP8_ISA_SCALAR; isa <= FP8_ISA_LAST; isa++)
         if (!strcmp(text, fp8_isa_name((fp8_isa)isa)))
             return isa < (int)found ? isa : (int)found;
     return -1;
@@ -147,7 +147,8 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
         allocator = (fp8_allocator){malloc_hook, free_hook, NULL};
     fp8_isa found = fp8_isa_detect();
     int isa = capped_isa(found);
-    FP8_FAIL_IF(isa < 0, err, FP8_E_ARGUMENT, "FP8_CPU_ISA is '%s', must be scalar, avx2 or avx512",
+    FP8_FAIL_IF(isa < 0, err, FP8_E_ARGUMENT,
+                "FP8_CPU_ISA is '%s', must be scalar, avx2, avx512, avx512_bf16 or amx",
                 getenv("FP8_CPU_ISA"));
 
     fp8_context *ctx = allocator.alloc(allocator.user, sizeof *ctx);

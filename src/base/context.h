@@ -10,8 +10,11 @@
 /* CPU levels, each including those before it. */
 typedef enum fp8_isa {
     FP8_ISA_SCALAR = 0,
-    FP8_ISA_AVX2 = 1,   /* AVX2, FMA, F16C */
-    FP8_ISA_AVX512 = 2, /* F, BW, VL, DQ, VBMI */
+    FP8_ISA_AVX2 = 1,        /* AVX2, FMA, F16C */
+    FP8_ISA_AVX512 = 2,      /* F, BW, VL, DQ */
+    FP8_ISA_AVX512_BF16 = 3, /* and VBMI, BF16 */
+    FP8_ISA_AMX = 4,         /* and AMX_TILE, AMX_BF16, with the system's leave to use them */
+    FP8_ISA_LAST = FP8_ISA_AMX,
 } fp8_isa;
 
 enum { FP8_DOCTOR_LINES = 8, FP8_DOCTOR_BYTES = 160 };
@@ -40,7 +43,8 @@ char *fp8_copy_text(const fp8_context *ctx, const char *text, uint64_t bytes);
 void fp8_run_parallel(const fp8_context *ctx, int64_t n, void (*body)(void *arg, int64_t i),
                       void *arg);
 
-/* What this processor and its operating system support (cpuid and xgetbv). */
+/* What this processor and its operating system support (cpuid and xgetbv). Asks Linux for leave to
+ * use tile registers, where there are some. */
 fp8_isa fp8_isa_detect(void);
 const char *fp8_isa_name(fp8_isa isa);
 

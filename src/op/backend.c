@@ -16,6 +16,16 @@ const fp8_kernel *fp8_kernel_at(size_t i)
     return NULL;
 }
 
+const fp8_panel_kernel *fp8_panel_kernel_at(size_t i)
+{
+    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+        if (i < backends[b]->panel_count)
+            return &backends[b]->panels[i];
+        i -= backends[b]->panel_count;
+    }
+    return NULL;
+}
+
 static bool fits(fp8_dtype has, fp8_dtype wanted)
 {
     return has == FP8_DTYPE_NONE || has == wanted;

@@ -10,6 +10,7 @@
 #define FP8_OP_BACKEND_H
 
 #include "base/context.h"
+#include "op/panel.h"
 
 #include <stdbool.h>
 
@@ -21,6 +22,7 @@ typedef enum fp8_op {
     FP8_OP_ENCODE_DIVIDE,   /* codes of x / operand of one row */
     FP8_OP_ENCODE_MULTIPLY, /* codes of x * operand of one row */
     FP8_OP_ENCODE_TWICE,    /* codes of x / operand, rounded to x's dtype before */
+    FP8_OP_FINISH,          /* scales, bias and rounding of a row of sums; panel.h */
     FP8_OP_SCALES,          /* scales of amaxes; the reference is in op/scale.c */
 } fp8_op;
 
@@ -102,6 +104,7 @@ typedef struct fp8_kernel {
         fp8_kernel_dequantize *dequantize;
         fp8_kernel_amax *amax;
         fp8_kernel_encode *encode;
+        fp8_kernel_finish *finish;
         fp8_kernel_scales *scales;
     } fn;
 } fp8_kernel;
@@ -110,6 +113,8 @@ typedef struct fp8_backend {
     const char *name;
     const fp8_kernel *kernels;
     size_t count;
+    const fp8_panel_kernel *panels; /* what multiplies, best first; panel.h */
+    size_t panel_count;
 } fp8_backend;
 
 /* The reference: every operation for every dtype at level SCALAR. */

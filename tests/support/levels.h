@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEVEL_COUNT = FP8_ISA_AVX512 + 1 };
+enum { LEVEL_COUNT = FP8_ISA_LAST + 1 };
 
 /* A context capped at `isa` with `threads` threads; NULL, and a line that says so, if this machine
  * does not reach it. */

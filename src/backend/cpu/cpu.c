@@ -14,4 +14,17 @@ static const fp8_kernel kernels[] = {
     {0}, /* so that the table may be empty */
 };
 
-const fp8_backend fp8_backend_cpu = {"cpu", kernels, sizeof kernels / sizeof *kernels - 1};
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    fp8_kernel_panel function;
+#include "backend/cpu/panel_kernels.inc"
+#undef FP8_PANEL
+
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    {#function, isa, x, min_m, max_m, cut, rows, cols, scratch, function},
+static const fp8_panel_kernel panels[] = {
+#include "backend/cpu/panel_kernels.inc"
+    {0}, /* so that the table may be empty */
+};
+
+const fp8_backend fp8_backend_cpu = {"cpu", kernels, sizeof kernels / sizeof *kernels - 1, panels,
+                                     sizeof panels / sizeof *panels - 1};

@@ -12,4 +12,4 @@ static const fp8_kernel kernels[] = {
 #include "backend/ref/kernels.inc"
 };
 
-const fp8_backend fp8_backend_ref = {"ref", kernels, sizeof kernels / sizeof *kernels};
+const fp8_backend fp8_backend_ref = {"ref", kernels, sizeof kernels / sizeof *kernels, NULL, 0};
