@@ -158,6 +158,13 @@ static inline fp8_tensor fp8_matrix(void *data, fp8_dtype dtype, int64_t rows, i
     return t;
 }
 
+/* A contiguous vector [n] over `data`. Any thread; nothing is checked or copied. */
+static inline fp8_tensor fp8_vector(void *data, fp8_dtype dtype, int64_t n)
+{
+    fp8_tensor t = {data, dtype, 1, {n, 0, 0, 0}, {1, 0, 0, 0}};
+    return t;
+}
+
 /* ---- 6. Context
  * ---------------------------------------------------------------------------------- */
 
@@ -174,19 +181,22 @@ typedef struct fp8_allocator {
 typedef void (*fp8_parallel_for)(void *user, int64_t n, void (*body)(void *arg, int64_t i),
                                  void *arg);
 
+/* Flags of a context. A row of Y has the same bits whatever other rows are multiplied with it;
+ * costs speed at few rows. Without it that holds only among calls for which the same kernel is
+ * chosen. */
+enum { FP8_BATCH_INVARIANT = 1 };
+
 typedef struct fp8_context_desc {
     uint32_t struct_bytes;
-    int32_t threads; /* 0 = as many as the process may use; ignored with parallel_for */
+    int32_t threads; /* 0 = as many as the process may use; with parallel_for: how many it has */
     fp8_parallel_for parallel_for; /* NULL = OpenMP */
     void *parallel_user;
     fp8_allocator allocator; /* alloc NULL = malloc and free; both functions or none */
+    uint32_t flags;          /* FP8_BATCH_INVARIANT or 0 */
 } fp8_context_desc;
-#define FP8_CONTEXT_DESC_INIT              \
-    {                                      \
-        sizeof(fp8_context_desc), 0, 0, 0, \
-        {                                  \
-            0, 0, 0                        \
-        }                                  \
+#define FP8_CONTEXT_DESC_INIT                           \
+    {                                                   \
+        sizeof(fp8_context_desc), 0, 0, 0, {0, 0, 0}, 0 \
     }
 
 /* What the calls below run on and with. Immutable after create: any number of threads may share it.
@@ -353,7 +363,7 @@ typedef struct fp8_linear_desc {
  * x: BF16, F16, F32, or codes E4M3FN, E4M3FNUZ, E5M2 with x_scales[ceil(M/gr), ceil(K/gc)].
  * w: the same codes with w_scales[ceil((N+origin)/gr), ceil((K+origin)/gc)], or high precision with
  * w_scales NULL, quantized on the way. Scales are F32, BF16, F16 or E8M0FNU, finite and positive.
- * bias: NULL, or [N] of F32 or of y's dtype. y: BF16, F16 or F32.
+ * bias: NULL, or a vector [N] of F32, BF16 or F16. y: BF16, F16 or F32.
  * Any strides for inputs; y must not overlap them, nor itself. M, N and K may be 0 (K = 0: y is the
  * bias). A NaN code makes NaN what it takes part in.
  * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (err->pos = the scale), NAN (the policy of x or w

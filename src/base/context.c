@@ -140,6 +140,9 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
                 sizeof *desc);
     FP8_FAIL_IF(desc->threads < 0, err, FP8_E_ARGUMENT, "context: threads is %d, must be >= 0",
                 desc->threads);
+    FP8_FAIL_IF(desc->flags & ~(uint32_t)FP8_BATCH_INVARIANT, err, FP8_E_ARGUMENT,
+                "context: flags are 0x%x, this library knows 0x%x", desc->flags,
+                FP8_BATCH_INVARIANT);
     FP8_FAIL_IF(!desc->allocator.alloc != !desc->allocator.free, err, FP8_E_ARGUMENT,
                 "context: the allocator needs both alloc and free, or neither");
     fp8_allocator allocator = desc->allocator;
@@ -160,6 +163,7 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
     ctx->parallel_user = desc->parallel_for ? desc->parallel_user : ctx;
     ctx->isa = (fp8_isa)isa;
     ctx->isa_found = found;
+    ctx->flags = desc->flags;
     write_doctor_lines(ctx);
     *out = ctx;
     return FP8_OK;

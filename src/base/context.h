@@ -26,6 +26,7 @@ struct fp8_context {
     int32_t threads;   /* >= 1: how many parallel_for may use at once */
     fp8_isa isa;       /* what kernels may use: isa_found, capped by FP8_CPU_ISA */
     fp8_isa isa_found; /* what the processor has */
+    uint32_t flags;    /* FP8_BATCH_INVARIANT */
     char doctor[FP8_DOCTOR_LINES][FP8_DOCTOR_BYTES];
 };
 

@@ -4,9 +4,9 @@
  *
  *     dst[i] = round_to_dst(fp32(src[i]))
  */
+#include "op/cast.h"
 #include "base/size.h"
 #include "number/dtype.h"
-#include "op/backend.h"
 
 #include <string.h>
 
@@ -16,47 +16,57 @@ enum {
 };
 
 typedef struct cast_job {
+    fp8_caster caster;
     const char *src;
     char *dst;
-    int64_t n, src_bytes, dst_bytes; /* elements; bytes an element */
-    fp8_kernel_cast *first, *second; /* second NULL: first does it all; both NULL: a copy */
+    int64_t n;
     bool saturate;
 } cast_job;
 
-static void cast_piece(const cast_job *job, char *dst, const char *src, int64_t n)
+static void cast_step(const fp8_caster *c, char *dst, const char *src, int64_t n, bool saturate)
 {
     float step[STEP_ELEMENTS];
-    if (!job->first) {
-        memcpy(dst, src, (size_t)(n * job->src_bytes));
-    } else if (!job->second) {
-        job->first(dst, src, n, job->saturate);
+    if (!c->first) {
+        memcpy(dst, src, (size_t)(n * c->src_bytes));
+    } else if (!c->second) {
+        c->first(dst, src, n, saturate);
     } else {
-        job->first(step, src, n, false);
-        job->second(dst, step, n, job->saturate);
+        c->first(step, src, n, false);
+        c->second(dst, step, n, saturate);
     }
+}
+
+void fp8_caster_run(const fp8_caster *caster, void *dst, const void *src, int64_t n, bool saturate)
+{
+    for (int64_t i = 0; i < n; i += STEP_ELEMENTS)
+        cast_step(caster, (char *)dst + i * caster->dst_bytes,
+                  (const char *)src + i * caster->src_bytes, fp8_min_i64(STEP_ELEMENTS, n - i),
+                  saturate);
 }
 
 static void cast_task(void *arg, int64_t task)
 {
     const cast_job *job = arg;
-    const int64_t end = fp8_min_i64((task + 1) * TASK_ELEMENTS, job->n);
-    for (int64_t i = task * TASK_ELEMENTS; i < end; i += STEP_ELEMENTS)
-        cast_piece(job, job->dst + i * job->dst_bytes, job->src + i * job->src_bytes,
-                   fp8_min_i64(STEP_ELEMENTS, end - i));
+    const int64_t i = task * TASK_ELEMENTS;
+    fp8_caster_run(&job->caster, job->dst + i * job->caster.dst_bytes,
+                   job->src + i * job->caster.src_bytes, fp8_min_i64(TASK_ELEMENTS, job->n - i),
+                   job->saturate);
 }
 
 /* One step if there is a kernel for the pair, else two by way of fp32. */
-static void pick_kernels(cast_job *job, fp8_isa isa, fp8_dtype from, fp8_dtype to)
+fp8_caster fp8_caster_of(fp8_isa isa, fp8_dtype from, fp8_dtype to, bool saturate)
 {
-    if (from == to && !job->saturate)
-        return;
+    fp8_caster c = {NULL, NULL, fp8_dtype_bits(from) / 8, fp8_dtype_bits(to) / 8};
+    if (from == to && !saturate)
+        return c;
     const fp8_kernel *direct = fp8_kernel_pick(isa, FP8_OP_CAST, from, to);
     if (direct) {
-        job->first = direct->fn.cast;
-        return;
+        c.first = direct->fn.cast;
+        return c;
     }
-    job->first = fp8_kernel_pick(isa, FP8_OP_CAST, from, FP8_F32)->fn.cast;
-    job->second = fp8_kernel_pick(isa, FP8_OP_CAST, FP8_F32, to)->fn.cast;
+    c.first = fp8_kernel_pick(isa, FP8_OP_CAST, from, FP8_F32)->fn.cast;
+    c.second = fp8_kernel_pick(isa, FP8_OP_CAST, FP8_F32, to)->fn.cast;
+    return c;
 }
 
 static bool can_cast(fp8_dtype dtype)
@@ -75,14 +85,12 @@ fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype
                 "cast: n is %lld, must be in [0,2^60)", (long long)n);
     FP8_FAIL_IF(n > 0 && (!src || !dst), err, FP8_E_ARGUMENT, "cast: %s is NULL and n is %lld",
                 src ? "dst" : "src", (long long)n);
-    cast_job job = {
-        src,  dst,          n, fp8_dtype_bits(src_dtype) / 8, fp8_dtype_bits(dst_dtype) / 8, NULL,
-        NULL, saturate != 0};
+    const cast_job job = {fp8_caster_of(ctx->isa, src_dtype, dst_dtype, saturate != 0), src, dst, n,
+                          saturate != 0};
     const uintptr_t a = (uintptr_t)src, b = (uintptr_t)dst;
-    FP8_FAIL_IF(n > 0 && a < b + (uintptr_t)(n * job.dst_bytes) &&
-                    b < a + (uintptr_t)(n * job.src_bytes),
+    FP8_FAIL_IF(n > 0 && a < b + (uintptr_t)(n * job.caster.dst_bytes) &&
+                    b < a + (uintptr_t)(n * job.caster.src_bytes),
                 err, FP8_E_ARGUMENT, "cast: src and dst overlap");
-    pick_kernels(&job, ctx->isa, src_dtype, dst_dtype);
-    fp8_run_parallel(ctx, fp8_ceil_div(n, TASK_ELEMENTS), cast_task, &job);
+    fp8_run_parallel(ctx, fp8_ceil_div(n, TASK_ELEMENTS), cast_task, (void *)&job);
     return FP8_OK;
 }

@@ -12,4 +12,16 @@ static const fp8_kernel kernels[] = {
 #include "backend/ref/kernels.inc"
 };
 
-const fp8_backend fp8_backend_ref = {"ref", kernels, sizeof kernels / sizeof *kernels, NULL, 0};
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    fp8_kernel_panel function;
+#include "backend/ref/ref_panels.inc"
+#undef FP8_PANEL
+
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    {#function, isa, x, min_m, max_m, cut, rows, cols, scratch, function},
+static const fp8_panel_kernel panels[] = {
+#include "backend/ref/ref_panels.inc"
+};
+
+const fp8_backend fp8_backend_ref = {"ref", kernels, sizeof kernels / sizeof *kernels, panels,
+                                     sizeof panels / sizeof *panels};

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear.h - the inside of a prepared linear: what was asked for, the packed weight, its scales
+ * and bias. Y[M,N] = X[M,K] W[N,K]^T + bias[N]. Filled by linear_plan.c and linear.c, immutable
+ * afterwards; run by linear_input.c (X) and linear_run.c (the rest). */
+#ifndef FP8_OP_LINEAR_H
+#define FP8_OP_LINEAR_H
+
+#include "base/context.h"
+#include "op/panel.h"
+
+#include <stdbool.h>
+
+/* Where the scales along K change: columns [at[s], at[s+1]) share theirs. */
+typedef struct fp8_cuts {
+    int64_t count;    /* segments, >= 1 */
+    int64_t *at;      /* [count + 1]: 0 .. K */
+    int64_t multiple; /* a power of two up to 128 that divides every cut between */
+} fp8_cuts;
+
+/* A validated description for a weight [n,k]; plain data. */
+typedef struct fp8_linear_plan {
+    fp8_linear_desc desc; /* defaults filled in; widths is the linear's own */
+    int64_t n, k;
+    fp8_dtype high;                 /* of W before it is quantized; NONE: it has codes */
+    fp8_dtype code, scale;          /* of W */
+    int64_t scale_rows, scale_cols; /* of W's scales */
+    int64_t unit_rows, unit_cols;   /* of W for each of them, >= 1 */
+    int64_t scale_tile;             /* rows of scales side by side in the linear's memory */
+    int64_t x_unit_cols;            /* columns of X for each of its scales, >= 1 */
+    bool w_along_k, x_along_k;      /* more than one scale along K */
+    bool x_is_scaled;               /* not FP8_ACTIVATION_NONE */
+} fp8_linear_plan;
+
+struct fp8_linear {
+    const fp8_context *ctx;
+    fp8_linear_plan plan;
+    void *memory; /* holds all that follows, memory_bytes long */
+    uint64_t memory_bytes;
+    uint8_t *codes; /* packed, panel.h; code_bytes long */
+    uint64_t code_bytes;
+    uint8_t *scales; /* of plan.scale, where fp8_linear_scale_index says */
+    float *bias;     /* [n]; NaN where W's row has a NaN code */
+    bool has_bias;   /* else bias is not to be added */
+    bool has_nan;    /* W has a NaN code */
+    fp8_cuts w_cuts; /* of W's scales alone .. */
+    fp8_cuts cuts;   /* .. and of W's and X's */
+};
+
+/* Checks desc for w, w_scales and bias (panel.h says what they are) and fills *plan. */
+fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
+                                const fp8_linear_desc *desc, const fp8_tensor *w,
+                                const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_error *err);
+/* The same for a weight of which only shape and dtype are known. */
+fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *desc, int64_t n,
+                                 int64_t k, fp8_dtype w_dtype, fp8_error *err);
+
+/* Segments of k columns under units of `a` columns of which the first lacks a_origin, and of b. */
+int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b);
+void fp8_cuts_fill(fp8_cuts *cuts, int64_t k, int64_t a, int64_t a_origin, int64_t b);
+
+/* Place of scale (row, col) of W: tiles of scale_tile rows, each [scale_cols, scale_tile]. A
+ * channel each has tiles of 64, so that a group of panels finds its scales in one stretch; others
+ * have tiles of 1, which is [scale_rows, scale_cols]. */
+static inline int64_t fp8_linear_scale_index(const fp8_linear_plan *plan, int64_t row, int64_t col)
+{
+    return (row / plan->scale_tile * plan->scale_cols + col) * plan->scale_tile +
+           row % plan->scale_tile;
+}
+
+/* Row of the scales that row n of W has. */
+int64_t fp8_linear_scale_row(const fp8_linear_plan *plan, int64_t n);
+
+/* ---- X ---- */
+
+/* X as a kernel reads it, in workspace. */
+typedef struct fp8_prepared_x {
+    fp8_dtype dtype; /* BF16 or F32 */
+    int64_t stride;  /* elements from row to row */
+    void *rows;      /* [m, k], 64-byte aligned */
+    float *scale;    /* [m, scale_count] of the segments of linear->cuts, or [m,1]; NULL = 1 */
+    int64_t scale_count;
+} fp8_prepared_x;
+
+/* Bytes of workspace for m rows: of what is kept, and of what preparing needs meanwhile. false: too
+ * large. */
+bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *kept,
+                          uint64_t *meanwhile);
+/* Checks, quantizes and lays out x[m,k] as `dtype`. Errors: SCALE, NAN. */
+fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
+                         fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
+                         fp8_error *err);
+
+/* ---- the choice of a kernel ---- */
+
+/* What kernels are chosen by. */
+typedef struct fp8_panel_problem {
+    fp8_isa isa;
+    int64_t m;
+    bool bf16_is_exact;                /* X and W can be bf16 without rounding */
+    int64_t w_multiple, both_multiple; /* of the cuts of W's scales, and of both */
+    bool any_m;                        /* batch-invariant: the choice must not depend on m */
+} fp8_panel_problem;
+
+/* What `kernel` lacks for the problem; NULL if it would do. Static text. */
+const char *fp8_panel_lacks(const fp8_panel_kernel *kernel, const fp8_panel_problem *problem);
+/* The best that would do; never NULL, since the reference does everything. */
+const fp8_panel_kernel *fp8_panel_pick(const fp8_panel_problem *problem);
+
+#endif

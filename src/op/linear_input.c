@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_input.c - X[M,K] as a kernel reads it: rows of bf16 or fp32, padded with zeros, and their
+ * scales. Codes are exact in both. For kernels of fp32, scales that vary along K are multiplied in:
+ *
+ *     bf16:  x[i,k] = code[i,k]            scale[i,s] of segment s of linear->cuts
+ *     fp32:  x[i,k] = code[i,k] * scale    the same, in fp32, if it varies along K
+ *
+ * X in high precision is quantized first, if the activation asks for it, a few rows at a time. */
+#include "base/size.h"
+#include "number/dtype.h"
+#include "op/cast.h"
+#include "op/crew.h"
+#include "op/linear.h"
+#include "op/quant_steps.h"
+#include "op/tensor_check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    ALIGN = 64,
+    ROW_GAP = 32, /* elements between rows, so that their addresses differ in all bits */
+    PIECE_ELEMENTS = 1 << 15, /* what a worker prepares at once, about */
+};
+
+typedef struct input_job {
+    const fp8_linear *linear;
+    const fp8_tensor *x, *x_scales;
+    fp8_prepared_x out;
+    fp8_quant q;
+    fp8_caster caster;      /* from codes, or from X, to rows */
+    fp8_load_fn load_scale; /* of q.scale, or of x_scales */
+    int64_t piece_rows;
+    uint8_t *workers; /* [workers, worker_bytes] */
+    uint64_t worker_bytes;
+    float static_operand;
+    float tensor_operand, tensor_scale; /* of a dynamic scale for all of X */
+    int64_t refused;                    /* element that the NaN policy refuses, else INT64_MAX */
+    int64_t bad_scale;                  /* index of a scale of X that is none, else INT64_MAX */
+} input_job;
+
+/* A worker's part of the workspace, for the rows of a piece. */
+typedef struct bench {
+    uint8_t *codes;  /* [piece_rows, k], or one gathered row of X */
+    float *amax;     /* [piece_rows, scales]: amaxes, then operands */
+    uint8_t *stored; /* [piece_rows, scales] of the scales' dtype, at most 4 bytes each */
+} bench;
+
+static int64_t row_stride(int64_t k)
+{
+    return fp8_ceil_div(k, FP8_X_PAD) * FP8_X_PAD + ROW_GAP;
+}
+
+static int64_t scale_columns(const fp8_linear_plan *p)
+{
+    return fp8_ceil_div(p->k, p->x_unit_cols);
+}
+
+static int64_t piece_rows(int64_t m, int64_t k)
+{
+    const int64_t rows = PIECE_ELEMENTS / (k > 0 ? k : 1);
+    return fp8_min_i64(rows > 0 ? rows : 1, m > 0 ? m : 1);
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static uint64_t bench_bytes(const fp8_linear_plan *p, int64_t rows)
+{
+    const uint64_t scales = round_up((uint64_t)(rows * scale_columns(p)) * sizeof(float));
+    /* A gathered row of X takes up to 4 bytes an element. */
+    const uint64_t elements = (uint64_t)p->k * (uint64_t)(rows > 4 ? rows : 4);
+    return round_up(elements) + 2 * scales;
+}
+
+static bench bench_of(const input_job *job, int64_t worker)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const int64_t rows = job->piece_rows;
+    const uint64_t scales = round_up((uint64_t)(rows * scale_columns(p)) * sizeof(float));
+    uint8_t *base = job->workers + (uint64_t)worker * job->worker_bytes;
+    uint8_t *end = base + job->worker_bytes;
+    return (bench){base, (float *)(void *)(end - 2 * scales), end - scales};
+}
+
+static int64_t worker_count(const fp8_linear *l, int64_t m, int64_t rows)
+{
+    return fp8_min_i64(l->ctx->threads, fp8_ceil_div(m, rows));
+}
+
+bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *kept,
+                          uint64_t *meanwhile)
+{
+    const fp8_linear_plan *p = &linear->plan;
+    const uint64_t row = (uint64_t)row_stride(p->k) * (uint64_t)(fp8_dtype_bits(dtype) / 8);
+    uint64_t rows, scales;
+    if (!fp8_size_mul((uint64_t)m, row, &rows) ||
+        !fp8_size_mul((uint64_t)m, (uint64_t)linear->cuts.count * sizeof(float), &scales) ||
+        rows > INT64_MAX / 2 || scales > INT64_MAX / 4)
+        return false;
+    *kept = round_up(rows) + round_up(scales);
+    const int64_t piece = piece_rows(m, p->k);
+    *meanwhile = (uint64_t)worker_count(linear, m, piece) * bench_bytes(p, piece);
+    return true;
+}
+
+static void *x_at(const fp8_tensor *t, int64_t row, int64_t col)
+{
+    return (char *)t->data +
+           (row * t->stride[0] + col * t->stride[1]) * (fp8_dtype_bits(t->dtype) / 8);
+}
+
+/* Row i of X side by side: where it lies, or gathered into `to`. */
+static const void *contiguous_row(const input_job *job, int64_t i, uint8_t *to)
+{
+    const fp8_tensor *x = job->x;
+    const size_t bytes = (size_t)(fp8_dtype_bits(x->dtype) / 8);
+    if (x->stride[1] == 1 || x->shape[1] == 1)
+        return x_at(x, i, 0);
+    for (int64_t k = 0; k < x->shape[1]; k++)
+        memcpy(to + (size_t)k * bytes, x_at(x, i, k), bytes);
+    return to;
+}
+
+static void *prepared_row(const input_job *job, int64_t i)
+{
+    const int64_t bytes = fp8_dtype_bits(job->out.dtype) / 8;
+    return (char *)job->out.rows + i * job->out.stride * bytes;
+}
+
+/* Row i of the result from k codes or elements side by side. */
+static void lay_out_row(const input_job *job, int64_t i, const void *from)
+{
+    const int64_t k = job->linear->plan.k;
+    const int64_t bytes = fp8_dtype_bits(job->out.dtype) / 8;
+    char *to = prepared_row(job, i);
+    fp8_caster_run(&job->caster, to, from, k, false);
+    memset(to + k * bytes, 0, (size_t)((job->out.stride - k) * bytes));
+}
+
+/* The scales of row i, one for each unit of columns, are fp32 in `scale`. */
+static void place_scales(const input_job *job, int64_t i, const float *scale)
+{
+    const fp8_linear *l = job->linear;
+    const int64_t unit = l->plan.x_unit_cols;
+    if (!l->plan.x_along_k) {
+        job->out.scale[i] = scale[0];
+    } else if (job->out.dtype == FP8_BF16) {
+        for (int64_t s = 0; s < l->cuts.count; s++)
+            job->out.scale[i * l->cuts.count + s] = scale[l->cuts.at[s] / unit];
+    } else {
+        float *x = prepared_row(job, i);
+        for (int64_t k = 0; k < l->plan.k; k += unit, scale++)
+            for (int64_t c = k; c < fp8_min_i64(k + unit, l->plan.k); c++)
+                x[c] *= *scale;
+    }
+}
+
+/* ---- X comes as codes ---- */
+
+static void take_codes(input_job *job, int64_t i, const bench *b)
+{
+    const int64_t columns = scale_columns(&job->linear->plan);
+    const int64_t scale_row = job->linear->plan.desc.x.grid.rows ? i : 0;
+    lay_out_row(job, i, contiguous_row(job, i, b->codes));
+    for (int64_t c = 0; c < columns; c++) {
+        const float scale = job->load_scale(x_at(job->x_scales, scale_row, c), 0);
+        if (!(scale > 0 && isfinite(scale)))
+            fp8_lower_index(&job->bad_scale, scale_row * columns + c);
+        b->amax[c] = scale;
+    }
+    place_scales(job, i, b->amax);
+}
+
+/* ---- X is quantized here ---- */
+
+/* Operands and stored scales of rows [begin, end) in the bench; false if refused. */
+static bool make_scales(input_job *job, int64_t begin, int64_t end, const bench *b,
+                        const fp8_quant *q, const fp8_tensor *x)
+{
+    fp8_slab slab = fp8_slab_of(job->linear->ctx, q, x, 0);
+    const int64_t units = (end - begin) * q->grid_cols;
+    for (int64_t u = 0; u < units; u++)
+        b->amax[u] = 0;
+    const int64_t refused = fp8_slab_amax(q, &slab, false, b->amax);
+    if (refused >= 0) {
+        fp8_lower_index(&job->refused, refused + begin * q->cols);
+        return false;
+    }
+    fp8_error err = {.pos = 0};
+    if (fp8_quant_scales(job->linear->ctx, q, b->amax, units, b->stored, b->amax, &err) == FP8_OK)
+        return true;
+    fp8_lower_index(&job->bad_scale, begin * q->grid_cols + (err.pos > 0 ? err.pos : 0));
+    return false;
+}
+
+static void quantize_rows(input_job *job, int64_t begin, int64_t end, const bench *b)
+{
+    fp8_quant q = job->q;
+    fp8_tensor x = *job->x;
+    float scale[1];
+    x.data = x_at(job->x, begin, 0);
+    x.shape[0] = q.rows = end - begin;
+    const bool whole = q.desc.grid.rows == 0; /* one scale, which is known */
+    if (whole) {
+        q.unit_rows = q.rows;
+        b->amax[0] = job->tensor_operand;
+    } else {
+        q.grid_rows = q.rows;
+        if (!make_scales(job, begin, end, b, &q, &x))
+            return;
+    }
+    const fp8_tensor codes = fp8_matrix(b->codes, q.code, q.rows, q.cols);
+    fp8_slab slab = fp8_slab_of(job->linear->ctx, &q, &x, 0);
+    fp8_slab_encode(&q, &slab, b->amax, &codes);
+    for (int64_t i = 0; i < q.rows; i++) {
+        lay_out_row(job, begin + i, b->codes + i * q.cols);
+        if (whole) {
+            scale[0] = job->tensor_scale;
+            place_scales(job, begin + i, scale);
+            continue;
+        }
+        for (int64_t c = 0; c < q.grid_cols; c++) /* the operands are used up */
+            b->amax[i * q.grid_cols + c] = job->load_scale(b->stored, i * q.grid_cols + c);
+        place_scales(job, begin + i, b->amax + i * q.grid_cols);
+    }
+}
+
+/* The one scale of all of X, dynamic or static, and what codes are made with. */
+static fp8_status tensor_scale(input_job *job, fp8_error *err)
+{
+    const fp8_context *ctx = job->linear->ctx;
+    const fp8_quant *q = &job->q;
+    float amax = 0;
+    uint32_t stored = 0;
+    if (q->desc.static_scales) {
+        float value = job->linear->plan.desc.x_static;
+        fp8_tensor one = fp8_matrix(&value, FP8_F32, 1, 1);
+        job->tensor_scale = value;
+        FP8_TRY(fp8_quant_static(q, &one, &job->tensor_operand, err));
+        return q->desc.nan == FP8_NAN_REFUSE ? fp8_quant_amax(ctx, q, job->x, 0, &amax, err)
+                                             : FP8_OK;
+    }
+    FP8_TRY(fp8_quant_amax(ctx, q, job->x, 0, &amax, err));
+    FP8_TRY(fp8_quant_scales(ctx, q, &amax, 1, &stored, &job->tensor_operand, err));
+    job->tensor_scale = job->load_scale(&stored, 0);
+    return FP8_OK;
+}
+
+/* ---- all kinds ---- */
+
+static void input_task(void *arg, int64_t task, int64_t worker)
+{
+    input_job *job = arg;
+    const bench b = bench_of(job, worker);
+    const int64_t begin = task * job->piece_rows;
+    const int64_t end = fp8_min_i64(begin + job->piece_rows, job->x->shape[0]);
+    const fp8_activation kind = job->linear->plan.desc.activation;
+    if (kind == FP8_ACTIVATION_DYNAMIC || kind == FP8_ACTIVATION_STATIC) {
+        quantize_rows(job, begin, end, &b);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++)
+        if (kind == FP8_ACTIVATION_CODES)
+            take_codes(job, i, &b);
+        else
+            lay_out_row(job, i, contiguous_row(job, i, b.codes));
+}
+
+static fp8_status check_x_scales(const input_job *job, fp8_error *err)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const fp8_dtype dtype = job->x_scales ? job->x_scales->dtype : FP8_DTYPE_NONE;
+    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
+    FP8_FAIL_IF(codes != (job->x_scales != NULL), err, FP8_E_ARGUMENT,
+                "linear: x_scales must %sbe NULL for this activation", codes ? "not " : "");
+    if (!codes)
+        return FP8_OK;
+    FP8_FAIL_IF(dtype != FP8_F32 && dtype != FP8_F16 && dtype != FP8_BF16 && dtype != FP8_E8M0FNU,
+                err, FP8_E_DTYPE, "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
+                fp8_dtype_name(dtype), (int)dtype);
+    return fp8_check_matrix(job->x_scales, "x_scales", p->desc.x.grid.rows ? job->x->shape[0] : 1,
+                            scale_columns(p), err);
+}
+
+/* What the rows are made of, and by which rule. */
+static fp8_status prepare_job(input_job *job, fp8_error *err)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    fp8_dtype from = job->x->dtype;
+    if (p->desc.activation == FP8_ACTIVATION_CODES) {
+        job->load_scale = fp8_dtype_facts_of(job->x_scales->dtype)->load;
+    } else if (p->x_is_scaled) {
+        const fp8_dtype scale = p->desc.x.static_scales ? FP8_F32 : p->desc.x_scale;
+        FP8_TRY(fp8_quant_prepare(&job->q, &p->desc.x, job->x->dtype, p->desc.x_code, scale,
+                                  job->x->shape[0], p->k, err));
+        job->load_scale = fp8_dtype_facts_of(scale)->load;
+        from = p->desc.x_code;
+        if (p->desc.x.grid.rows == 0)
+            FP8_TRY(tensor_scale(job, err));
+    }
+    job->caster = fp8_caster_of(job->linear->ctx->isa, from, job->out.dtype, false);
+    return FP8_OK;
+}
+
+static fp8_status verdict(const input_job *job, fp8_error *err)
+{
+    const int64_t columns = scale_columns(&job->linear->plan);
+    if (job->refused != INT64_MAX)
+        return fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
+    if (job->bad_scale == INT64_MAX)
+        return FP8_OK;
+    const char *rule = job->x_scales ? "is not finite and positive" : "is too large for its dtype";
+    return fp8_fail_at(err, FP8_E_SCALE, job->bad_scale, "linear: x's scale [%lld,%lld] %s",
+                       (long long)(job->bad_scale / columns), (long long)(job->bad_scale % columns),
+                       rule);
+}
+
+fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
+                         fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
+                         fp8_error *err)
+{
+    const fp8_linear_plan *p = &linear->plan;
+    const int64_t m = x->shape[0];
+    input_job job = {.linear = linear, .x = x, .x_scales = x_scales};
+    job.out = (fp8_prepared_x){.dtype = dtype, .stride = row_stride(p->k), .rows = kept};
+    const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(dtype) / 8));
+    if (p->x_is_scaled) {
+        const bool folded = p->x_along_k && dtype == FP8_F32;
+        job.out.scale = (float *)(void *)((char *)kept + round_up((uint64_t)m * row_bytes));
+        job.out.scale_count = p->x_along_k ? linear->cuts.count : 1;
+        if (folded)
+            job.out.scale = NULL;
+    }
+    job.piece_rows = piece_rows(m, p->k);
+    job.workers = meanwhile;
+    job.worker_bytes = bench_bytes(p, job.piece_rows);
+    job.refused = job.bad_scale = INT64_MAX;
+    FP8_TRY(check_x_scales(&job, err));
+    FP8_TRY(prepare_job(&job, err));
+    const int64_t tasks = fp8_ceil_div(m, job.piece_rows);
+    fp8_run_crew(linear->ctx, worker_count(linear, m, job.piece_rows), tasks, input_task, &job);
+    *out = job.out;
+    return verdict(&job, err);
+}

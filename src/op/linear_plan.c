@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_plan.c - whether a description of Y[M,N] = X[M,K] W[N,K]^T + bias[N] makes sense, what its
+ * defaults mean, and where its scales change along K. Touches no data. */
+#include "number/dtype.h"
+#include "op/linear.h"
+#include "op/quantize.h"
+#include "op/tensor_check.h"
+
+#include <math.h>
+
+static bool is_code(fp8_dtype dtype)
+{
+    return dtype == FP8_E4M3FN || dtype == FP8_E4M3FNUZ || dtype == FP8_E5M2;
+}
+
+static bool is_high(fp8_dtype dtype)
+{
+    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
+}
+
+static bool is_scale(fp8_dtype dtype)
+{
+    return is_high(dtype) || dtype == FP8_E8M0FNU;
+}
+
+static fp8_status check_enums(const fp8_linear_desc *d, fp8_error *err)
+{
+    FP8_FAIL_IF(!d, err, FP8_E_ARGUMENT, "linear: the descriptor is NULL");
+    FP8_FAIL_IF(d->struct_bytes != sizeof *d, err, FP8_E_ARGUMENT,
+                "linear: struct_bytes is %u, this library knows %zu", d->struct_bytes, sizeof *d);
+    FP8_FAIL_IF((unsigned)d->activation > FP8_ACTIVATION_CODES, err, FP8_E_ARGUMENT,
+                "linear: activation %d is not 0..3", (int)d->activation);
+    FP8_FAIL_IF((unsigned)d->epilogue > FP8_EPILOGUE_BIAS_LAST, err, FP8_E_ARGUMENT,
+                "linear: epilogue %d is not 0..2", (int)d->epilogue);
+    FP8_FAIL_IF((unsigned)d->weight_math > FP8_WEIGHT_ROUNDED, err, FP8_E_ARGUMENT,
+                "linear: weight_math %d is not 0..1", (int)d->weight_math);
+    FP8_FAIL_IF(d->weight_math == FP8_WEIGHT_ROUNDED && d->activation != FP8_ACTIVATION_NONE, err,
+                FP8_E_UNSUPPORTED,
+                "linear: rounded weights are for activations that are not "
+                "quantized");
+    return FP8_OK;
+}
+
+static fp8_status check_grid(fp8_grid grid, const char *name, fp8_error *err)
+{
+    FP8_FAIL_IF(grid.rows < 0 || grid.cols < 0, err, FP8_E_ARGUMENT,
+                "linear: grid %lld x %lld of %s: extents must be >= 0", (long long)grid.rows,
+                (long long)grid.cols, name);
+    return FP8_OK;
+}
+
+static void fill_default(fp8_dtype *dtype, fp8_dtype value)
+{
+    if (*dtype == FP8_DTYPE_NONE)
+        *dtype = value;
+}
+
+/* What is asked for X; k columns. */
+static fp8_status plan_x(fp8_linear_plan *p, fp8_error *err)
+{
+    fp8_linear_desc *d = &p->desc;
+    p->x_is_scaled = d->activation != FP8_ACTIVATION_NONE;
+    p->x_unit_cols = fp8_grid_extent(0, p->k);
+    if (!p->x_is_scaled)
+        return FP8_OK;
+    FP8_TRY(check_grid(d->x.grid, "x", err));
+    FP8_FAIL_IF(d->x.grid.rows != 1 && (d->x.grid.rows || d->x.grid.cols), err, FP8_E_UNSUPPORTED,
+                "linear: grid %lld x %lld of x, must be 0 x 0 or have 1 row",
+                (long long)d->x.grid.rows, (long long)d->x.grid.cols);
+    p->x_unit_cols = fp8_grid_extent(d->x.grid.cols, p->k);
+    p->x_along_k = p->x_unit_cols < p->k;
+    d->x.static_scales = d->activation == FP8_ACTIVATION_STATIC;
+    if (d->activation == FP8_ACTIVATION_CODES)
+        return FP8_OK;
+    FP8_FAIL_IF(d->x.static_scales && d->x.grid.rows, err, FP8_E_UNSUPPORTED,
+                "linear: a static scale is one for the tensor, grid of x must be 0 x 0");
+    FP8_FAIL_IF(d->x.static_scales && !(d->x_static > 0 && isfinite(d->x_static)), err, FP8_E_SCALE,
+                "linear: x_static is %g, must be finite and positive", (double)d->x_static);
+    fp8_quant q;
+    return fp8_quant_prepare(&q, &d->x, FP8_BF16, d->x_code, d->x_scale, 1, p->k, err);
+}
+
+static fp8_status plan_parts(fp8_linear_plan *p, fp8_error *err)
+{
+    const fp8_linear_desc *d = &p->desc;
+    int64_t sum = 0;
+    FP8_FAIL_IF(!d->widths != !d->width_count, err, FP8_E_ARGUMENT,
+                "linear: widths is %s and width_count is %zu", d->widths ? "given" : "NULL",
+                d->width_count);
+    if (!d->widths)
+        return FP8_OK;
+    FP8_FAIL_IF(p->high != FP8_DTYPE_NONE, err, FP8_E_UNSUPPORTED,
+                "linear: widths are for weights that are codes; a fused weight in high precision "
+                "gets one scale");
+    FP8_FAIL_IF(d->w.grid.rows || d->w.grid.cols, err, FP8_E_UNSUPPORTED,
+                "linear: grid %lld x %lld of w with widths, must be 0 x 0",
+                (long long)d->w.grid.rows, (long long)d->w.grid.cols);
+    for (size_t i = 0; i < d->width_count; i++)
+        FP8_FAIL_IF(d->widths[i] < 0 || __builtin_add_overflow(sum, d->widths[i], &sum), err,
+                    FP8_E_SHAPE, "linear: width %zu is %lld, must be >= 0", i,
+                    (long long)d->widths[i]);
+    FP8_FAIL_IF(sum != p->n, err, FP8_E_SHAPE, "linear: widths sum to %lld, w has %lld rows",
+                (long long)sum, (long long)p->n);
+    return FP8_OK;
+}
+
+static fp8_status plan_origin(const fp8_linear_plan *p, fp8_error *err)
+{
+    const fp8_grid o = p->desc.w_origin;
+    FP8_FAIL_IF((o.rows || o.cols) && p->high != FP8_DTYPE_NONE, err, FP8_E_UNSUPPORTED,
+                "linear: w_origin is for weights that are codes");
+    FP8_FAIL_IF(o.rows < 0 || o.cols < 0 || (o.rows && o.rows >= p->desc.w.grid.rows) ||
+                    (o.cols && o.cols >= p->desc.w.grid.cols),
+                err, FP8_E_ARGUMENT,
+                "linear: w_origin (%lld,%lld) is not inside a block %lld x %lld", (long long)o.rows,
+                (long long)o.cols, (long long)p->desc.w.grid.rows, (long long)p->desc.w.grid.cols);
+    return FP8_OK;
+}
+
+static fp8_status plan_w(fp8_linear_plan *p, fp8_error *err)
+{
+    const fp8_linear_desc *d = &p->desc;
+    FP8_TRY(check_grid(d->w.grid, "w", err));
+    FP8_TRY(plan_parts(p, err));
+    FP8_TRY(plan_origin(p, err));
+    p->unit_rows = fp8_grid_extent(d->w.grid.rows, p->n);
+    p->unit_cols = fp8_grid_extent(d->w.grid.cols, p->k);
+    p->scale_rows =
+        d->widths ? (int64_t)d->width_count : fp8_ceil_div(p->n + d->w_origin.rows, p->unit_rows);
+    p->scale_cols = fp8_ceil_div(p->k + d->w_origin.cols, p->unit_cols);
+    p->scale_tile = p->unit_rows == 1 && !d->widths ? FP8_TILE_COLS : 1;
+    p->w_along_k = p->scale_cols > 1;
+    if (p->high == FP8_DTYPE_NONE)
+        return FP8_OK;
+    FP8_FAIL_IF(d->w.static_scales, err, FP8_E_UNSUPPORTED,
+                "linear: a weight in high precision is quantized with scales of its own, "
+                "w.static_scales must be 0");
+    fp8_quant q;
+    return fp8_quant_prepare(&q, &d->w, p->high, p->code, p->scale, p->n, p->k, err);
+}
+
+static fp8_status check_size(int64_t n, int64_t k, fp8_error *err)
+{
+    int64_t bytes;
+    FP8_FAIL_IF(n < 0 || k < 0 || n > INT64_MAX - 64 || k > INT64_MAX / 16 ||
+                    __builtin_mul_overflow(n + 64, 4 * (k + 64), &bytes),
+                err, FP8_E_SHAPE, "linear: a weight [%lld,%lld] is impossible", (long long)n,
+                (long long)k);
+    return FP8_OK;
+}
+
+fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *desc, int64_t n,
+                                 int64_t k, fp8_dtype w_dtype, fp8_error *err)
+{
+    FP8_TRY(check_enums(desc, err));
+    FP8_TRY(check_size(n, k, err));
+    FP8_FAIL_IF(!is_code(w_dtype) && !is_high(w_dtype), err, FP8_E_DTYPE,
+                "linear: w is %s (%d), must be F8_E4M3, F8_E4M3FNUZ, F8_E5M2, BF16, F16 or F32",
+                fp8_dtype_name(w_dtype), (int)w_dtype);
+    *plan = (fp8_linear_plan){.desc = *desc, .n = n, .k = k};
+    fill_default(&plan->desc.x_code, FP8_E4M3FN);
+    fill_default(&plan->desc.x_scale, FP8_F32);
+    fill_default(&plan->desc.w_code, FP8_E4M3FN);
+    fill_default(&plan->desc.w_scale, FP8_F32);
+    plan->high = is_high(w_dtype) ? w_dtype : FP8_DTYPE_NONE;
+    plan->code = is_high(w_dtype) ? plan->desc.w_code : w_dtype;
+    plan->scale = plan->desc.w_scale;
+    FP8_TRY(plan_x(plan, err));
+    return plan_w(plan, err);
+}
+
+static fp8_status check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
+{
+    if (!bias)
+        return FP8_OK;
+    FP8_FAIL_IF(!is_high(bias->dtype), err, FP8_E_DTYPE,
+                "linear: bias is %s (%d), must be F32, BF16 or F16", fp8_dtype_name(bias->dtype),
+                (int)bias->dtype);
+    FP8_FAIL_IF(bias->ndim != 1 || bias->shape[0] != n, err, FP8_E_SHAPE,
+                "linear: bias has %d dimensions and %lld elements, must have 1 and %lld",
+                bias->ndim, (long long)(bias->ndim == 1 ? bias->shape[0] : -1), (long long)n);
+    const fp8_tensor row = {bias->data, bias->dtype, 2, {1, n, 0, 0}, {0, bias->stride[0], 0, 0}};
+    return fp8_check_matrix(&row, "bias", 1, n, err);
+}
+
+fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
+                                const fp8_linear_desc *desc, const fp8_tensor *w,
+                                const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_error *err)
+{
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "linear: the context is NULL");
+    FP8_TRY(check_enums(desc, err));
+    FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
+    FP8_TRY(fp8_linear_plan_shape(plan, desc, w->shape[0], w->shape[1], w->dtype, err));
+    FP8_TRY(check_bias(bias, plan->n, err));
+    const bool has_codes = plan->high == FP8_DTYPE_NONE;
+    FP8_FAIL_IF(has_codes != (w_scales != NULL), err, FP8_E_ARGUMENT,
+                "linear: w is %s, so w_scales must %sbe NULL", fp8_dtype_name(w->dtype),
+                has_codes ? "not " : "");
+    if (!has_codes)
+        return FP8_OK;
+    FP8_FAIL_IF(!is_scale(w_scales->dtype), err, FP8_E_DTYPE,
+                "linear: w_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
+                fp8_dtype_name(w_scales->dtype), (int)w_scales->dtype);
+    plan->scale = w_scales->dtype;
+    return fp8_check_matrix(w_scales, "w_scales", plan->scale_rows, plan->scale_cols, err);
+}
+
+fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_desc *desc,
+                            const fp8_tensor *w, const fp8_tensor *w_scales, const fp8_tensor *bias,
+                            fp8_error *err)
+{
+    fp8_linear_plan plan;
+    return fp8_linear_plan_make(&plan, ctx, desc, w, w_scales, bias, err);
+}
+
+/* The first border after `at` of units of `unit` columns whose first lacks `origin`. */
+static int64_t next_border(int64_t at, int64_t unit, int64_t origin, int64_t k)
+{
+    const int64_t left = unit - (at + origin) % unit;
+    return left < k - at ? at + left : k;
+}
+
+static int64_t next_cut(int64_t at, int64_t k, int64_t a, int64_t a_origin, int64_t b)
+{
+    return fp8_min_i64(next_border(at, a, a_origin, k), next_border(at, b, 0, k));
+}
+
+int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b)
+{
+    int64_t count = 0;
+    for (int64_t at = 0; at < k; at = next_cut(at, k, a, a_origin, b))
+        count++;
+    return count > 0 ? count : 1;
+}
+
+void fp8_cuts_fill(fp8_cuts *cuts, int64_t k, int64_t a, int64_t a_origin, int64_t b)
+{
+    int64_t at = 0;
+    cuts->multiple = 128;
+    for (int64_t s = 0; s < cuts->count; s++) {
+        while (at % cuts->multiple)
+            cuts->multiple /= 2;
+        cuts->at[s] = at;
+        at = at < k ? next_cut(at, k, a, a_origin, b) : k;
+    }
+    cuts->at[cuts->count] = k;
+}
+
+int64_t fp8_linear_scale_row(const fp8_linear_plan *plan, int64_t n)
+{
+    if (!plan->desc.widths)
+        return (n + plan->desc.w_origin.rows) / plan->unit_rows;
+    int64_t part = 0, end = plan->desc.widths[0];
+    while (n >= end)
+        end += plan->desc.widths[++part];
+    return part;
+}

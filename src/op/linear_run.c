@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias in three steps: X is prepared, tasks of some rows
+ * of X by a group of panels of W are multiplied, and each row of a task's result is scaled, gets
+ * the bias and is rounded. Everything lives in the caller's workspace:
+ *
+ *     | X as the kernel reads it, its scales | what preparing X needs, then one bench a worker |
+ */
+#include "base/size.h"
+#include "number/dtype.h"
+#include "op/cast.h"
+#include "op/crew.h"
+#include "op/linear.h"
+#include "op/tensor_check.h"
+
+#include <string.h>
+
+enum {
+    ALIGN = 64,
+    SMALL_WORK = 1 << 19, /* multiplications that are not worth waking a second thread for */
+};
+
+typedef struct run_job {
+    const fp8_linear *linear;
+    const fp8_panel_kernel *kernel;
+    fp8_kernel_finish *finish;
+    fp8_caster scale_caster; /* of W's scales to fp32 */
+    const fp8_cuts *cuts;    /* where the kernel needs them */
+    fp8_prepared_x x;
+    fp8_tensor *y;
+    fp8_dtype rounded;    /* of FP8_WEIGHT_ROUNDED */
+    int64_t rows, panels; /* of X and W in a task */
+    int64_t groups;       /* of panels */
+    uint8_t *benches;     /* [workers, bench_bytes] */
+    uint64_t bench_bytes;
+} run_job;
+
+/* A worker's part of the workspace, 64-byte aligned. */
+typedef struct bench {
+    float *c;       /* [rows, 64] */
+    float *w_scale; /* [cuts, 64], or [1, 64] of scales that do not vary along K */
+    int64_t *cut;   /* [cuts + 1] relative to the columns at hand */
+    void *scratch;  /* the kernel's */
+} bench;
+
+static uint64_t round_up(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* Bytes of the parts of a bench for `rows` of X, in the order of its fields. */
+typedef struct bench_size {
+    uint64_t c, w_scale, cut, scratch;
+} bench_size;
+
+static bench_size size_bench(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t rows)
+{
+    const uint64_t cuts = (uint64_t)l->cuts.count;
+    return (bench_size){round_up((uint64_t)rows * FP8_TILE_COLS * sizeof(float)),
+                        cuts * FP8_TILE_COLS * sizeof(float),
+                        round_up((cuts + 1) * sizeof(int64_t)),
+                        round_up((uint64_t)kernel->scratch_bytes)};
+}
+
+static uint64_t bench_bytes(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t rows)
+{
+    const bench_size size = size_bench(l, kernel, rows);
+    return size.c + size.w_scale + size.cut + size.scratch;
+}
+
+static bench bench_of(const run_job *job, int64_t worker)
+{
+    const bench_size size = size_bench(job->linear, job->kernel, job->rows);
+    uint8_t *c = job->benches + (uint64_t)worker * job->bench_bytes;
+    uint8_t *w_scale = c + size.c, *cut = w_scale + size.w_scale;
+    return (bench){(float *)(void *)c, (float *)(void *)w_scale, (int64_t *)(void *)cut,
+                   cut + size.cut};
+}
+
+/* ---- one task ---- */
+
+/* to[n] = to[n], rounded to the job's 16-bit dtype. */
+static void round_scales(const run_job *job, float *to, int64_t n)
+{
+    const fp8_dtype_facts *facts = fp8_dtype_facts_of(job->rounded);
+    for (int64_t j = 0; j < n; j++) {
+        uint16_t rounded;
+        facts->store(&rounded, 0, to[j], false);
+        to[j] = facts->load(&rounded, 0);
+    }
+}
+
+/* How many rows of W from n on have n's scale, at most `limit`. */
+static int64_t rows_alike(const fp8_linear_plan *p, int64_t n, int64_t row, int64_t limit)
+{
+    int64_t same = 1;
+    if (!p->desc.widths)
+        same = p->unit_rows - (n + p->desc.w_origin.rows) % p->unit_rows;
+    else
+        while (same < limit && fp8_linear_scale_row(p, n + same) == row)
+            same++;
+    return fp8_min_i64(same, limit);
+}
+
+/* to[count, 64] = scales of columns [col, col + count) of the scales for rows n.. of W; zero beyond
+ * the last row. */
+static void load_w_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const fp8_dtype_facts *facts = fp8_dtype_facts_of(p->scale);
+    const uint8_t *scales = job->linear->scales;
+    const int64_t rows = fp8_min_i64(FP8_TILE_COLS, p->n - n), bytes = facts->bits / 8;
+    if (p->scale_tile == FP8_TILE_COLS && n % FP8_TILE_COLS == 0) {
+        const uint8_t *from = scales + fp8_linear_scale_index(p, n, col) * bytes;
+        fp8_caster_run(&job->scale_caster, to, from, count * FP8_TILE_COLS, false);
+    } else {
+        for (int64_t j = 0, same; j < rows; j += same) {
+            const int64_t row = fp8_linear_scale_row(p, n + j);
+            same = rows_alike(p, n + j, row, rows - j);
+            for (int64_t s = 0; s < count; s++) {
+                const float scale = facts->load(scales, fp8_linear_scale_index(p, row, col + s));
+                for (int64_t i = j; i < j + same; i++)
+                    to[s * FP8_TILE_COLS + i] = scale;
+            }
+        }
+    }
+    if (job->rounded != FP8_DTYPE_NONE)
+        round_scales(job, to, count * FP8_TILE_COLS);
+}
+
+/* Whether the kernel is given scales of W: those that vary along K, or that round a weight. */
+static bool kernel_scales_w(const run_job *job)
+{
+    return job->linear->plan.w_along_k || job->rounded != FP8_DTYPE_NONE;
+}
+
+static bool kernel_scales_x(const run_job *job)
+{
+    return job->linear->plan.x_along_k && job->x.dtype == FP8_BF16;
+}
+
+/* The last cut, or K, that lies at most `cols` behind `from`; further if a segment is longer, cut
+ * short at from + cols. *first is the segment that `from` lies in and is moved to the next. */
+static int64_t chunk_end(const run_job *job, int64_t from)
+{
+    const int64_t k = job->linear->plan.k;
+    const int64_t cols = job->kernel->cols;
+    if (cols >= k - from)
+        return k;
+    int64_t end = from;
+    for (int64_t s = 0; s < job->cuts->count && job->cuts->at[s] <= from + cols; s++)
+        end = job->cuts->at[s] > end ? job->cuts->at[s] : end;
+    return end > from ? end : from + cols;
+}
+
+/* w_scale[cuts, 64] of the segments of a run that starts at column `from`. */
+static void scale_cuts(const run_job *job, const fp8_panel_run *run, int64_t from, int64_t n,
+                       float *w_scale)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const int64_t origin = p->desc.w_origin.cols;
+    int64_t count;
+    for (int64_t s = 0; s < run->cuts; s += count) {
+        const int64_t col = (from + run->cut[s] + origin) / p->unit_cols;
+        /* Cuts that are all W's own have columns of scales that follow each other. */
+        count = job->cuts->count == p->scale_cols ? run->cuts : 1;
+        load_w_scales(job, col, count, n, w_scale + s * FP8_TILE_COLS);
+    }
+}
+
+/* Describes columns [from, end) of a run: its cuts and scales. */
+static void cut_run(const run_job *job, fp8_panel_run *run, int64_t from, int64_t end, int64_t row,
+                    int64_t n, const bench *b)
+{
+    const fp8_cuts *cuts = job->cuts;
+    int64_t s = 0;
+    while (cuts->at[s + 1] <= from)
+        s++;
+    if (kernel_scales_x(job))
+        run->x_scale = job->x.scale + row * job->x.scale_count + s;
+    run->x_scale_stride = job->x.scale_count;
+    for (; s < cuts->count && cuts->at[s] < end; s++)
+        b->cut[run->cuts++] = cuts->at[s] > from ? cuts->at[s] - from : 0;
+    b->cut[run->cuts] = end - from;
+    run->cut = b->cut;
+    if (kernel_scales_w(job)) {
+        scale_cuts(job, run, from, n, b->w_scale);
+        run->w_scale = b->w_scale;
+    }
+}
+
+/* c[rows, 64] of rows [row, row + rows) of X and the panels from row n of W. */
+static void multiply(const run_job *job, int64_t row, int64_t rows, int64_t n, int64_t panels,
+                     const bench *b)
+{
+    const fp8_linear *l = job->linear;
+    const int64_t k = l->plan.k, x_bytes = fp8_dtype_bits(job->x.dtype) / 8;
+    const bool scaled = kernel_scales_w(job) || kernel_scales_x(job);
+    const uint8_t *w = l->codes + n / FP8_PANEL_ROWS * fp8_panel_stride(k);
+    const char *x = (const char *)job->x.rows + row * job->x.stride * x_bytes;
+    for (int64_t from = 0, end; from < k; from = end) {
+        end = chunk_end(job, from);
+        fp8_panel_run run = {.x = x + from * x_bytes,
+                             .x_stride = job->x.stride,
+                             .w = w + from / FP8_PANEL_COLS * FP8_PANEL_BYTES,
+                             .w_stride = fp8_panel_stride(k),
+                             .c = b->c,
+                             .m = rows,
+                             .k = end - from,
+                             .panels = panels,
+                             .accumulate = from > 0,
+                             .code = l->plan.code,
+                             .rounded = job->rounded,
+                             .scratch = b->scratch};
+        if (scaled)
+            cut_run(job, &run, from, end, row, n, b);
+        job->kernel->fn(&run);
+    }
+}
+
+static void finish_rows(const run_job *job, int64_t row, int64_t rows, int64_t n, int64_t cols,
+                        const bench *b)
+{
+    const fp8_linear *l = job->linear;
+    const int64_t y_bytes = fp8_dtype_bits(job->y->dtype) / 8;
+    const bool w_scaled = !kernel_scales_w(job);
+    if (w_scaled)
+        load_w_scales(job, 0, 1, n, b->w_scale);
+    for (int64_t i = 0; i < rows; i++) {
+        const bool x_scaled = l->plan.x_is_scaled && !l->plan.x_along_k;
+        job->finish(&(fp8_finish_run){.c = b->c + i * FP8_TILE_COLS,
+                                      .x_scale = x_scaled ? job->x.scale[row + i] : 1,
+                                      .w_scale = w_scaled ? b->w_scale : NULL,
+                                      .bias = l->has_bias ? l->bias + n : NULL,
+                                      .y = (char *)job->y->data +
+                                           ((row + i) * job->y->stride[0] + n * job->y->stride[1]) *
+                                               y_bytes,
+                                      .n = cols,
+                                      .y_stride = job->y->stride[1],
+                                      .y_dtype = job->y->dtype,
+                                      .epilogue = l->plan.desc.epilogue});
+    }
+}
+
+static void run_task(void *arg, int64_t task, int64_t worker)
+{
+    const run_job *job = arg;
+    const fp8_linear_plan *p = &job->linear->plan;
+    const int64_t row = task / job->groups * job->rows;
+    const int64_t n = task % job->groups * job->panels * FP8_PANEL_ROWS;
+    const int64_t rows = fp8_min_i64(job->rows, job->y->shape[0] - row);
+    const int64_t cols = fp8_min_i64(job->panels * FP8_PANEL_ROWS, p->n - n);
+    const bench b = bench_of(job, worker);
+    if (p->k == 0)
+        memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
+    else
+        multiply(job, row, rows, n, fp8_ceil_div(cols, FP8_PANEL_ROWS), &b);
+    finish_rows(job, row, rows, n, cols, &b);
+}
+
+/* ---- the whole ---- */
+
+static fp8_panel_problem problem_of(const fp8_linear *l, int64_t m, fp8_dtype x)
+{
+    const bool rounded = l->plan.desc.weight_math == FP8_WEIGHT_ROUNDED;
+    return (fp8_panel_problem){
+        .isa = l->ctx->isa,
+        .m = m,
+        .bf16_is_exact = !rounded && (l->plan.x_is_scaled || x == FP8_BF16),
+        .w_multiple = l->w_cuts.multiple,
+        .both_multiple = l->cuts.multiple,
+        .any_m = l->ctx->flags & FP8_BATCH_INVARIANT,
+    };
+}
+
+/* Rows of X and panels of W in a task: as many as the kernel takes, fewer if that leaves threads
+ * without work. */
+static void cut_tasks(run_job *job, int64_t m, int64_t threads)
+{
+    const int64_t panels = fp8_ceil_div(job->linear->plan.n, FP8_PANEL_ROWS);
+    job->rows = fp8_min_i64(job->kernel->rows, m > 0 ? m : 1);
+    job->panels = FP8_PANEL_GROUP;
+    while (job->panels > 1 &&
+           fp8_ceil_div(panels, job->panels) * fp8_ceil_div(m, job->rows) < threads)
+        job->panels /= 2;
+    job->groups = fp8_ceil_div(panels, job->panels);
+}
+
+static int64_t worker_count(const fp8_linear *l, int64_t m)
+{
+    int64_t work;
+    if (!__builtin_mul_overflow(l->plan.n * l->plan.k, m > 0 ? m : 1, &work) && work < SMALL_WORK)
+        return 1;
+    return l->ctx->threads;
+}
+
+/* Bytes for one kernel: *kept for X, *rest for what follows it. */
+static bool bytes_for(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t m,
+                      uint64_t *kept, uint64_t *rest)
+{
+    const int64_t rows = fp8_min_i64(kernel->rows, m > 0 ? m : 1);
+    if (!fp8_prepared_x_bytes(l, kernel->x, m, kept, rest))
+        return false;
+    const uint64_t benches = (uint64_t)worker_count(l, m) * bench_bytes(l, kernel, rows);
+    *rest = *rest > benches ? *rest : benches;
+    return true;
+}
+
+/* The most that any kernel needs that may be chosen for at most m rows. */
+fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
+                                fp8_error *err)
+{
+    FP8_FAIL_IF(!linear || !bytes, err, FP8_E_ARGUMENT, "linear: %s is NULL",
+                linear ? "bytes" : "linear");
+    FP8_FAIL_IF(m < 0, err, FP8_E_ARGUMENT, "linear: m is %lld, must be >= 0", (long long)m);
+    *bytes = 0;
+    const fp8_panel_kernel *kernel;
+    for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
+        uint64_t kept, rest;
+        if (kernel->isa > linear->ctx->isa)
+            continue;
+        FP8_FAIL_IF(!bytes_for(linear, kernel, m, &kept, &rest), err, FP8_E_SHAPE,
+                    "linear: a workspace for %lld rows does not fit in memory", (long long)m);
+        if (kept + rest + ALIGN > *bytes)
+            *bytes = kept + rest + ALIGN;
+    }
+    return FP8_OK;
+}
+
+static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_tensor *x_scales,
+                            const fp8_tensor *y, fp8_error *err)
+{
+    const fp8_linear_plan *p = &l->plan;
+    FP8_TRY(fp8_check_matrix(x, "x", -1, p->k, err));
+    FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], p->n, err));
+    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
+    const bool is_code = x->dtype == FP8_E4M3FN || x->dtype == FP8_E4M3FNUZ || x->dtype == FP8_E5M2;
+    const bool is_high = x->dtype == FP8_F32 || x->dtype == FP8_F16 || x->dtype == FP8_BF16;
+    FP8_FAIL_IF(codes ? !is_code : !is_high, err, FP8_E_DTYPE, "linear: x is %s, must be %s",
+                fp8_dtype_name(x->dtype),
+                codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
+    FP8_FAIL_IF(p->desc.weight_math == FP8_WEIGHT_ROUNDED && x->dtype == FP8_F32, err, FP8_E_DTYPE,
+                "linear: x is F32, must be BF16 or F16 with rounded weights");
+    FP8_FAIL_IF(y->dtype != FP8_F32 && y->dtype != FP8_F16 && y->dtype != FP8_BF16, err,
+                FP8_E_DTYPE, "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
+    FP8_TRY(fp8_check_distinct(y, "y", err));
+    FP8_TRY(fp8_check_apart(x, "x", y, "y", err));
+    return x_scales ? fp8_check_apart(x_scales, "x_scales", y, "y", err) : FP8_OK;
+}
+
+static fp8_status check_workspace(const fp8_linear *l, const fp8_tensor *x, const fp8_tensor *y,
+                                  void *workspace, uint64_t bytes, fp8_error *err)
+{
+    uint64_t needed;
+    FP8_TRY(fp8_linear_workspace(l, x->shape[0], &needed, err));
+    FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
+                "linear: a workspace of %llu bytes, %lld rows need %llu",
+                (unsigned long long)(workspace ? bytes : 0), (long long)x->shape[0],
+                (unsigned long long)needed);
+    const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
+    FP8_TRY(fp8_check_apart(x, "x", &space, "the workspace", err));
+    return fp8_check_apart(y, "y", &space, "the workspace", err);
+}
+
+static void choose(run_job *job, const fp8_tensor *x)
+{
+    const fp8_linear *l = job->linear;
+    const int64_t m = x->shape[0];
+    const fp8_panel_problem problem = problem_of(l, m, x->dtype);
+    const bool contiguous = job->y->stride[1] == 1;
+    job->kernel = fp8_panel_pick(&problem);
+    job->cuts = job->kernel->x == FP8_BF16 ? &l->cuts : &l->w_cuts;
+    job->finish = fp8_kernel_pick(contiguous ? l->ctx->isa : FP8_ISA_SCALAR, FP8_OP_FINISH, FP8_F32,
+                                  job->y->dtype)
+                      ->fn.finish;
+    job->scale_caster = fp8_caster_of(l->ctx->isa, l->plan.scale, FP8_F32, false);
+    if (l->plan.desc.weight_math == FP8_WEIGHT_ROUNDED)
+        job->rounded = x->dtype;
+}
+
+fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
+                          fp8_tensor *y, void *workspace, uint64_t workspace_bytes, void *stream,
+                          fp8_error *err)
+{
+    FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
+    FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "linear: stream must be NULL on the CPU");
+    FP8_TRY(check_run(linear, x, x_scales, y, err));
+    FP8_TRY(check_workspace(linear, x, y, workspace, workspace_bytes, err));
+    run_job job = {.linear = linear, .y = y};
+    const int64_t m = x->shape[0], workers = worker_count(linear, m);
+    uint8_t *base = (uint8_t *)round_up((uintptr_t)workspace);
+    uint64_t kept, rest;
+    choose(&job, x);
+    bytes_for(linear, job.kernel, m, &kept, &rest);
+    FP8_TRY(fp8_prepare_x(linear, x, x_scales, job.kernel->x, base, base + kept, &job.x, err));
+    cut_tasks(&job, m, workers);
+    job.benches = base + kept;
+    job.bench_bytes = bench_bytes(linear, job.kernel, job.rows);
+    const int64_t tasks = fp8_ceil_div(m, job.rows) * job.groups;
+    fp8_run_crew(linear->ctx, workers, tasks, run_task, &job);
+    return FP8_OK;
+}

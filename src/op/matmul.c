@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * matmul.c - fp8_matmul: Y[M,N] = X[M,K] W[N,K]^T + bias as a linear that is made for one run. */
+#include "op/linear.h"
+#include "op/tensor_check.h"
+
+static fp8_status run_once(const fp8_linear *linear, const fp8_tensor *x,
+                           const fp8_tensor *x_scales, fp8_tensor *y, fp8_error *err)
+{
+    uint64_t bytes;
+    FP8_TRY(fp8_linear_workspace(linear, x->shape[0], &bytes, err));
+    void *workspace = fp8_alloc(linear->ctx, bytes);
+    FP8_FAIL_IF(!workspace, err, FP8_E_NO_MEMORY, "matmul: no memory for %llu bytes",
+                (unsigned long long)bytes);
+    const fp8_status status = fp8_linear_run(linear, x, x_scales, y, workspace, bytes, NULL, err);
+    fp8_release(linear->ctx, workspace);
+    return status;
+}
+
+fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc, const fp8_tensor *x,
+                      const fp8_tensor *x_scales, const fp8_tensor *w, const fp8_tensor *w_scales,
+                      const fp8_tensor *bias, fp8_tensor *y, fp8_error *err)
+{
+    fp8_linear *linear;
+    FP8_TRY(fp8_check_matrix(x, "x", -1, -1, err));
+    FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
+    FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], w->shape[0], err));
+    FP8_TRY(fp8_check_apart(w, "w", y, "y", err));
+    FP8_TRY(fp8_linear_create(ctx, desc, w, w_scales, bias, &linear, err));
+    const fp8_status status = run_once(linear, x, x_scales, y, err);
+    fp8_linear_free(linear);
+    return status;
+}
