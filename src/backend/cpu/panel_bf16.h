@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_bf16.h - a packed weight turned into bf16, 64 codes at a time. Magnitudes are looked up:
+ * the upper and the lower byte of a bf16 each in a table of 128 bytes (two registers); the sign is
+ * the code's. Every finite code is exact, e5m2 keeps its infinity, a NaN code becomes some number
+ * or NaN. For files that are compiled with VBMI and AVX512_BF16 only. */
+#ifndef FP8_BACKEND_CPU_PANEL_BF16_H
+#define FP8_BACKEND_CPU_PANEL_BF16_H
+
+#include "op/panel.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    fp8_kernel_panel function;
+#include "backend/cpu/panel_kernels.inc"
+#undef FP8_PANEL
+
+#define PANEL_FN static inline __attribute__((always_inline))
+
+enum {
+    PAIR_BYTES = FP8_TILE_COLS * 4, /* of two columns decoded: 64 rows of W x 2 bf16 */
+    CODE_DTYPES = 3,
+};
+
+/* The bf16 numbers with one exponent (biased) that have three or two bits of mantissa. */
+#define EIGHTHS(BYTE, e)                                                                 \
+    BYTE((e) << 7), BYTE((e) << 7 | 0x10), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x30), \
+        BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x50), BYTE((e) << 7 | 0x60), BYTE((e) << 7 | 0x70)
+#define QUARTERS(BYTE, e) \
+    BYTE((e) << 7), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x60)
+#define FIVE(ROW, BYTE, e) \
+    ROW(BYTE, e), ROW(BYTE, (e) + 1), ROW(BYTE, (e) + 2), ROW(BYTE, (e) + 3), ROW(BYTE, (e) + 4)
+/* Codes 0 .. 0x7F. The first row of each holds the subnormal numbers m * 2^-9, 2^-10, 2^-16. */
+#define E4M3FN_MAGNITUDES(BYTE)                                                                  \
+    BYTE(0), BYTE(0x3B00), BYTE(0x3B80), BYTE(0x3BC0), BYTE(0x3C00), BYTE(0x3C20), BYTE(0x3C40), \
+        BYTE(0x3C60), FIVE(EIGHTHS, BYTE, 121), FIVE(EIGHTHS, BYTE, 126), FIVE(EIGHTHS, BYTE, 131)
+#define E4M3FNUZ_MAGNITUDES(BYTE)                                                                \
+    BYTE(0), BYTE(0x3A80), BYTE(0x3B00), BYTE(0x3B40), BYTE(0x3B80), BYTE(0x3BA0), BYTE(0x3BC0), \
+        BYTE(0x3BE0), FIVE(EIGHTHS, BYTE, 120), FIVE(EIGHTHS, BYTE, 125), FIVE(EIGHTHS, BYTE, 130)
+#define E5M2_MAGNITUDES(BYTE)                                                            \
+    BYTE(0), BYTE(0x3780), BYTE(0x3800), BYTE(0x3840), FIVE(QUARTERS, BYTE, 113),        \
+        FIVE(QUARTERS, BYTE, 118), FIVE(QUARTERS, BYTE, 123), FIVE(QUARTERS, BYTE, 128), \
+        FIVE(QUARTERS, BYTE, 133), FIVE(QUARTERS, BYTE, 138), QUARTERS(BYTE, 255)
+#define UPPER_BYTE(bits) ((bits) >> 8)
+#define LOWER_BYTE(bits) ((bits)&0xFF)
+
+typedef struct code_table {
+    _Alignas(64) uint8_t upper[128], lower[128];
+} code_table;
+
+static const code_table code_tables[CODE_DTYPES] = {
+    {{E4M3FN_MAGNITUDES(UPPER_BYTE)}, {E4M3FN_MAGNITUDES(LOWER_BYTE)}},
+    {{E4M3FNUZ_MAGNITUDES(UPPER_BYTE)}, {E4M3FNUZ_MAGNITUDES(LOWER_BYTE)}},
+    {{E5M2_MAGNITUDES(UPPER_BYTE)}, {E5M2_MAGNITUDES(LOWER_BYTE)}},
+};
+
+typedef struct decoder {
+    __m512i upper[2], lower[2], sign;
+} decoder;
+
+PANEL_FN decoder decoder_of(fp8_dtype code)
+{
+    const int which = code == FP8_E4M3FN ? 0 : code == FP8_E4M3FNUZ ? 1 : 2;
+    const code_table *t = &code_tables[which];
+    const decoder d = {{_mm512_load_si512(t->upper), _mm512_load_si512(t->upper + 64)},
+                       {_mm512_load_si512(t->lower), _mm512_load_si512(t->lower + 64)},
+                       _mm512_set1_epi8(INT8_MIN)};
+    return d;
+}
+
+/* pair[h], lane r = bf16 of W[r, 2h], W[r, 2h + 1] of the block at w. */
+PANEL_FN void decode_block(__m512i pair[2], const decoder *d, const uint8_t *w)
+{
+    const __m512i codes = _mm512_load_si512(w);
+    const __m512i lower = _mm512_permutex2var_epi8(d->lower[0], codes, d->lower[1]);
+    const __m512i magnitude = _mm512_permutex2var_epi8(d->upper[0], codes, d->upper[1]);
+    const __m512i upper =
+        _mm512_ternarylogic_epi64(magnitude, codes, d->sign, 0xF8); /* m | c & s */
+    pair[0] = _mm512_unpacklo_epi8(lower, upper);
+    pair[1] = _mm512_unpackhi_epi8(lower, upper);
+}
+
+/* out[k/2][64][2] = bf16 of all columns of the run's panels; the places of other panels stay. */
+PANEL_FN void decode_panels(const fp8_panel_run *run)
+{
+    const decoder d = decoder_of(run->code);
+    const int64_t blocks = run->k / FP8_PANEL_COLS;
+    for (int64_t q = 0; q < blocks; q++) {
+        uint8_t *out = (uint8_t *)run->scratch + q * 2 * PAIR_BYTES;
+        for (int64_t p = 0; p < run->panels; p++) {
+            __m512i pair[2];
+            decode_block(pair, &d, run->w + p * run->w_stride + q * FP8_PANEL_BYTES);
+            _mm512_store_si512(out + p * 64, pair[0]);
+            _mm512_store_si512(out + p * 64 + PAIR_BYTES, pair[1]);
+        }
+    }
+}
+
+/* The run's segments as the kernels walk them: without cuts one, whose sums are c's own. */
+PANEL_FN int64_t segment_count(const fp8_panel_run *run)
+{
+    return run->cuts ? run->cuts : 1;
+}
+
+PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
+{
+    return run->cuts ? run->cut[s + 1] : run->k;
+}
+
+/* c (or 0 for the first of a run that does not accumulate) + sum * (x_scale * w_scale), for row i
+ * and panel p after segment s. */
+PANEL_FN void promote(const fp8_panel_run *run, int64_t s, int64_t i, int64_t p, __m512 sum)
+{
+    float *c = run->c + i * FP8_TILE_COLS + p * FP8_PANEL_ROWS;
+    __m512 scale = _mm512_set1_ps(run->x_scale ? run->x_scale[i * run->x_scale_stride + s] : 1.0F);
+    if (run->w_scale)
+        scale = _mm512_mul_ps(
+            scale, _mm512_load_ps(run->w_scale + s * FP8_TILE_COLS + p * FP8_PANEL_ROWS));
+    const __m512 before = run->accumulate || s > 0 ? _mm512_load_ps(c) : _mm512_setzero_ps();
+    _mm512_store_ps(c, _mm512_fmadd_ps(sum, scale, before));
+}
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x and 32 rows of W a
+ * step, in four tiles of 16 x 16 sums, with 32 columns of each an instruction. The weight is
+ * decoded into scratch as for AVX-512, whose rows of 64 bytes (16 rows of W x 2 columns) are the
+ * rows of a tile; columns are padded with zeros to 32 there, as they are in x.
+ *
+ * Each element is one chain of pairs in ascending order, which begins with c where c is added to
+ * and nothing is scaled. The instruction takes subnormal bf16 as zero and flushes subnormal
+ * results. Tiles are configured at the start of a call and released at its end. */
+#include "backend/cpu/panel_bf16.h"
+
+enum {
+    TILE = 16,        /* rows of a tile, and fp32 sums in a row of it */
+    TILE_X_COLS = 32, /* columns of x and W in a tile */
+    STEP = 2 * TILE,  /* rows of x, and of W, at once */
+    C_BYTES = FP8_TILE_COLS * 4,
+};
+
+/* Tiles: 0 1 2 3 = sums (row of tiles, column of tiles), 4 5 = x, 6 7 = W. */
+enum { PALETTE_1 = 1, TILES = 8 };
+typedef struct tile_config {
+    _Alignas(64) uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[TILE];
+    uint8_t rows[TILE];
+} tile_config;
+
+/* Tiles for `upper` and `lower` rows of x. Sets all tiles to zero. */
+static void configure(int64_t upper, int64_t lower)
+{
+    tile_config t = {.palette = PALETTE_1};
+    for (int i = 0; i < TILES; i++)
+        t.row_bytes[i] = 64;
+    t.rows[0] = t.rows[1] = t.rows[4] = (uint8_t)upper;
+    t.rows[2] = t.rows[3] = t.rows[5] = (uint8_t)lower;
+    t.rows[6] = t.rows[7] = TILE;
+    _tile_loadconfig(&t);
+}
+
+/* What a step works on: both = there is a second row (column) of tiles. */
+typedef struct step {
+    const fp8_panel_run *run;
+    const uint16_t *x;
+    const uint8_t *w; /* of the first panel, decoded */
+    float *c;
+    int64_t row, panel;
+    bool both_rows, both_panels;
+} step;
+
+PANEL_FN void zero_sums(void)
+{
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+}
+
+/* The sums from (to) a matrix with a row stride in bytes. */
+PANEL_FN void load_sums(const step *s, const float *c, int64_t stride)
+{
+    const float *lower = c + TILE * stride / 4;
+    _tile_loadd(0, c, stride);
+    if (s->both_panels)
+        _tile_loadd(1, c + TILE, stride);
+    if (s->both_rows)
+        _tile_loadd(2, lower, stride);
+    if (s->both_rows && s->both_panels)
+        _tile_loadd(3, lower + TILE, stride);
+}
+
+PANEL_FN void store_sums(const step *s, float *c, int64_t stride)
+{
+    float *lower = c + TILE * stride / 4;
+    _tile_stored(0, c, stride);
+    if (s->both_panels)
+        _tile_stored(1, c + TILE, stride);
+    if (s->both_rows)
+        _tile_stored(2, lower, stride);
+    if (s->both_rows && s->both_panels)
+        _tile_stored(3, lower + TILE, stride);
+}
+
+/* sums += x[rows, columns] w[panels, columns]^T. */
+PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
+{
+    const int64_t x_bytes = s->run->x_stride * 2;
+    for (int64_t col = begin; col < end; col += TILE_X_COLS) {
+        const uint16_t *x = s->x + col;
+        const uint8_t *w = s->w + col / 2 * PAIR_BYTES;
+        _tile_loadd(4, x, x_bytes);
+        _tile_loadd(6, w, PAIR_BYTES);
+        _tile_dpbf16ps(0, 4, 6);
+        if (s->both_panels) {
+            _tile_loadd(7, w + 64, PAIR_BYTES);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (s->both_rows) {
+            _tile_loadd(5, x + TILE * s->run->x_stride, x_bytes);
+            _tile_dpbf16ps(2, 5, 6);
+            if (s->both_panels)
+                _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+}
+
+/* One segment's sums scaled and added to c. */
+PANEL_FN void add_segment(const step *s, int64_t segment, int64_t begin, int64_t end, int64_t rows)
+{
+    _Alignas(64) float sums[STEP][STEP];
+    zero_sums();
+    add_columns(s, begin, end);
+    store_sums(s, sums[0], STEP * 4);
+    for (int64_t i = 0; i < rows; i++) {
+        promote(s->run, segment, s->row + i, s->panel, _mm512_load_ps(sums[i]));
+        if (s->both_panels)
+            promote(s->run, segment, s->row + i, s->panel + 1, _mm512_load_ps(sums[i] + TILE));
+    }
+}
+
+/* c[rows, 16 or 32] over all columns; rows <= 32. */
+static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t panel)
+{
+    const step s = {run,
+                    (const uint16_t *)run->x + row * run->x_stride,
+                    (const uint8_t *)run->scratch + panel * 64,
+                    run->c + row * FP8_TILE_COLS + panel * TILE,
+                    row,
+                    panel,
+                    rows > TILE,
+                    panel + 1 < run->panels};
+    if (run->cuts) {
+        for (int64_t i = 0; i < run->cuts; i++)
+            add_segment(&s, i, run->cut[i], run->cut[i + 1], rows);
+        return;
+    }
+    if (run->accumulate)
+        load_sums(&s, s.c, C_BYTES);
+    else
+        zero_sums();
+    add_columns(&s, 0, run->k);
+    store_sums(&s, s.c, C_BYTES);
+}
+
+/* Zeros behind the decoded columns, up to a whole tile. */
+static void pad_scratch(const fp8_panel_run *run)
+{
+    const int64_t end = fp8_ceil_div(run->k, TILE_X_COLS) * TILE_X_COLS;
+    memset((uint8_t *)run->scratch + run->k / 2 * PAIR_BYTES, 0,
+           (size_t)((end - run->k) / 2 * PAIR_BYTES));
+}
+
+void fp8_panel_bf16_amx(const fp8_panel_run *run)
+{
+    decode_panels(run);
+    pad_scratch(run);
+    int64_t configured = 0;
+    for (int64_t row = 0; row < run->m; row += STEP) {
+        const int64_t rows = fp8_min_i64(run->m - row, STEP);
+        const int64_t upper = fp8_min_i64(rows, TILE);
+        if (rows != configured)
+            configure(upper, rows > TILE ? rows - TILE : upper);
+        configured = rows;
+        for (int64_t panel = 0; panel < run->panels; panel += 2)
+            do_step(run, row, rows, panel);
+    }
+    if (configured)
+        _tile_release();
+}
