@@ -277,7 +277,7 @@ static fp8_status check_x_scales(const input_job *job, fp8_error *err)
     const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
     FP8_FAIL_IF(codes != (job->x_scales != NULL), err, FP8_E_ARGUMENT,
                 "linear: x_scales must %sbe NULL for this activation", codes ? "not " : "");
-    if (!codes)
+    if (!codes || job->x->shape[0] == 0)
         return FP8_OK;
     FP8_FAIL_IF(dtype != FP8_F32 && dtype != FP8_F16 && dtype != FP8_BF16 && dtype != FP8_E8M0FNU,
                 err, FP8_E_DTYPE, "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
@@ -340,6 +340,8 @@ fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp
     job.worker_bytes = bench_bytes(p, job.piece_rows);
     job.refused = job.bad_scale = INT64_MAX;
     FP8_TRY(check_x_scales(&job, err));
+    if (m == 0)
+        return FP8_OK;
     FP8_TRY(prepare_job(&job, err));
     const int64_t tasks = fp8_ceil_div(m, job.piece_rows);
     fp8_run_crew(linear->ctx, worker_count(linear, m, job.piece_rows), tasks, input_task, &job);
