@@ -181,12 +181,18 @@ static void cut_run(const run_job *job, fp8_panel_run *run, int64_t from, int64_
     run->x_scale_stride = job->x.scale_count;
     for (; s < cuts->count && cuts->at[s] < end; s++)
         b->cut[run->cuts++] = cuts->at[s] > from ? cuts->at[s] - from : 0;
-    b->cut[run->cuts] = end - from;
+    b->cut[run->cuts] = run->k;
     run->cut = b->cut;
     if (kernel_scales_w(job)) {
         scale_cuts(job, run, from, n, b->w_scale);
         run->w_scale = b->w_scale;
     }
+}
+
+/* k, and the zeros that X and W have behind it up to the next block. */
+static int64_t whole_blocks(int64_t k)
+{
+    return fp8_ceil_div(k, FP8_PANEL_COLS) * FP8_PANEL_COLS;
 }
 
 /* c[rows, 64] of rows [row, row + rows) of X and the panels from row n of W. */
@@ -206,7 +212,7 @@ static void multiply(const run_job *job, int64_t row, int64_t rows, int64_t n, i
                              .w_stride = fp8_panel_stride(k),
                              .c = b->c,
                              .m = rows,
-                             .k = end - from,
+                             .k = whole_blocks(end - from),
                              .panels = panels,
                              .accumulate = from > 0,
                              .code = l->plan.code,
