@@ -40,6 +40,17 @@ VEC_FN vec_f32 vec_div(vec_f32 a, vec_f32 b)
     return _mm256_div_ps(a, b);
 }
 
+VEC_FN vec_f32 vec_add(vec_f32 a, vec_f32 b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+/* a * b + c, rounded once. */
+VEC_FN vec_f32 vec_fma(vec_f32 a, vec_f32 b, vec_f32 c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+
 VEC_FN vec_f32 vec_abs(vec_f32 x)
 {
     return _mm256_and_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));

@@ -31,6 +31,17 @@ VEC_FN vec_f32 vec_div(vec_f32 a, vec_f32 b)
     return _mm512_div_ps(a, b);
 }
 
+VEC_FN vec_f32 vec_add(vec_f32 a, vec_f32 b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+/* a * b + c, rounded once. */
+VEC_FN vec_f32 vec_fma(vec_f32 a, vec_f32 b, vec_f32 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
 VEC_FN vec_f32 vec_abs(vec_f32 x)
 {
     return _mm512_and_ps(x, _mm512_castsi512_ps(_mm512_set1_epi32(0x7FFFFFFF)));
