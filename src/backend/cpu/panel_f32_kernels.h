@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * panel_f32_kernels.h - c[m, 64] = x[m,k] w[64,k]^T in fp32 (panel.h): an element is a chain of
+ * fused multiply-adds, columns ascending, begun anew every CHUNK columns, and the chunks' sums are
+ * added in order. So all kernels here, of both levels and for any m, give the same bits.
+ *
+ * A weight's code becomes bf16, which holds it exactly, with E and m the bits of its magnitude:
+ *
+ *     upper byte = (sign << 7) + (magnitude >> s) + HIGH[min(magnitude, 15)]     s = mantissa bits
+ * + 1 lower byte = (magnitude << (8 - s)) + LOW[min(magnitude, 15)]
+ *
+ * where the tables hold the bias, and for subnormals what the shifts do not give. Subnormal numbers
+ * appear nowhere on the way, so denormals-are-zero changes no weight.
+ *
+ * A panel_f32_<level>.c includes the vec header of its level, defines LEVEL(name), what is used
+ * below of bytes, and the shapes of the tiles, and includes this. */
+#include "op/backend.h"
+
+enum {
+    CHUNK = 256, /* columns */
+    FEW_ROWS = 4,
+    FEW_VECS = 4,
+    PANEL_VECS = FP8_PANEL_ROWS / VEC_LANES,
+    AHEAD = 2048, /* bytes of W that are fetched before they are used */
+};
+
+#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
+    fp8_kernel_panel function;
+#include "backend/cpu/panel_kernels.inc"
+#undef FP8_PANEL
+
+/* ---- decoding: VEC_LANES rows x 4 columns ---- */
+
+static const uint8_t high_e4m3[16] = {0,    0x3B, 0x3B, 0x3B, 0x3C, 0x3C, 0x3C, 0x3C,
+                                      0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C, 0x3C};
+static const uint8_t low_e4m3[16] = {0, 0xF0, 0x60, 0x90, 0xC0, 0xD0, 0xE0, 0xF0};
+static const uint8_t high_e5m2[16] = {0,    0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38,
+                                      0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38};
+static const uint8_t low_e5m2[16] = {0, 0x60, 0xC0, 0xE0};
+
+/* The bytes of the bf16 of each code; of an e4m3fnuz twice its value. */
+VEC_FN void bf16_bytes(vec_bytes codes, fp8_dtype code, vec_bytes *low, vec_bytes *high)
+{
+    const bool is_e5m2 = code == FP8_E5M2;
+    const vec_bytes magnitude = bytes_and(codes, bytes_set1(0x7F));
+    const vec_bytes index = bytes_min(magnitude, bytes_set1(15));
+    const vec_bytes up = is_e5m2 ? WORDS_LEFT(codes, 5) : WORDS_LEFT(codes, 4);
+    const vec_bytes down = is_e5m2 ? WORDS_RIGHT(codes, 3) : WORDS_RIGHT(codes, 4);
+    *low = bytes_add(bytes_and(up, bytes_set1(is_e5m2 ? 0xE0 : 0xF0)),
+                     bytes_look_up(bytes_table(is_e5m2 ? low_e5m2 : low_e4m3), index));
+    *high = bytes_add(bytes_and(down, bytes_set1(is_e5m2 ? 0x0F : 0x07)),
+                      bytes_look_up(bytes_table(is_e5m2 ? high_e5m2 : high_e4m3), index));
+    if (is_e5m2) /* infinity */
+        *high =
+            bytes_or(*high, bytes_and(bytes_above(magnitude, bytes_set1(0x7B)), bytes_set1(0x7F)));
+    *high = bytes_or(*high, bytes_and(codes, bytes_set1(0x80)));
+}
+
+/* w[c] = column c of a block. */
+VEC_FN void decode(vec_f32 w[4], const uint8_t *block, fp8_dtype code)
+{
+    vec_bytes low, high;
+    bf16_bytes(bytes_load(block), code, &low, &high);
+    const vec_bytes first = bytes_zip_first(low, high), second = bytes_zip_second(low, high);
+    w[0] = vec_of_lower(first);
+    w[1] = vec_of_upper(first);
+    w[2] = vec_of_lower(second);
+    w[3] = vec_of_upper(second);
+    for (int c = 0; c < 4 && code == FP8_E4M3FNUZ; c++)
+        w[c] = vec_mul(w[c], vec_set1(0.5f));
+}
+
+VEC_FN vec_f32 round_weight(vec_f32 w, fp8_dtype rounded)
+{
+    return rounded == FP8_BF16  ? vec_round_bf16(w, VEC_NOTHING)
+           : rounded == FP8_F16 ? vec_round_f16(w)
+                                : w;
+}
+
+/* The same, times scale, rounded as the run says. */
+VEC_FN void decode_scaled(vec_f32 w[4], const uint8_t *block, fp8_dtype code, bool scaled,
+                          vec_f32 scale, fp8_dtype rounded)
+{
+    decode(w, block, code);
+    for (int c = 0; c < 4 && scaled; c++)
+        w[c] = round_weight(vec_mul(w[c], scale), rounded);
+}
+
+/* ---- what all kernels share ---- */
+
+/* The end of the columns from `col` that have one scale, at most `end`; *s becomes their segment.
+ */
+static int64_t segment_end(const fp8_panel_run *run, int64_t col, int64_t end, int64_t *s)
+{
+    if (!run->w_scale)
+        return end;
+    while (run->cut[*s + 1] <= col)
+        ++*s;
+    return fp8_min_i64(end, run->cut[*s + 1]);
+}
+
+/* The scales of vector v of the rows of W in segment s. */
+VEC_FN vec_f32 load_scale(const fp8_panel_run *run, int64_t s, int64_t v)
+{
+    return run->w_scale ? vec_load_f32(run->w_scale + s * FP8_TILE_COLS + v * VEC_LANES)
+                        : vec_set1(1);
+}
+
+/* The codes of vector v of the rows of W. */
+static const uint8_t *codes_of(const fp8_panel_run *run, int64_t v)
+{
+    return run->w + v / PANEL_VECS * run->w_stride +
+           v % PANEL_VECS * (FP8_PANEL_BYTES / PANEL_VECS);
+}
+
+VEC_FN void store_sum(float *c, vec_f32 sum, bool accumulate)
+{
+    vec_store_f32(c, accumulate ? vec_add(vec_load_f32(c), sum) : sum);
+}
+
+/* ---- few rows of X: decoded in registers ---- */
+
+/* c[rows, vecs * VEC_LANES] of a run, from row i of X and vector v of W on. */
+typedef struct few_tile {
+    const float *x;
+    float *c;
+    const uint8_t *w[FEW_VECS];
+    int64_t v;
+} few_tile;
+
+VEC_FN void few_block(vec_f32 acc[FEW_ROWS][FEW_VECS], const float *x, int64_t x_stride,
+                      const vec_f32 w[4], int rows, int u)
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++)
+#pragma GCC unroll 4
+        for (int i = 0; i < rows; i++)
+            acc[i][u] = vec_fma(vec_set1(x[i * x_stride + c]), w[c], acc[i][u]);
+}
+
+/* acc += the product of the columns [begin, end). */
+VEC_FN void few_segment(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t,
+                        const fp8_panel_run *run, int64_t begin, int64_t end, int64_t s, int rows,
+                        int vecs, fp8_dtype code, bool scaled)
+{
+    vec_f32 scale[FEW_VECS];
+    for (int u = 0; u < vecs; u++)
+        scale[u] = load_scale(run, s, fp8_min_i64(t->v + u, run->panels * PANEL_VECS - 1));
+    for (int64_t k = begin; k < end; k += FP8_PANEL_COLS) {
+#pragma GCC unroll 4
+        for (int u = 0; u < vecs; u++) {
+            const uint8_t *block = t->w[u] + k / FP8_PANEL_COLS * FP8_PANEL_BYTES;
+            vec_f32 w[4];
+            if (u % PANEL_VECS == 0)
+                _mm_prefetch((const char *)block + AHEAD, _MM_HINT_T0);
+            decode_scaled(w, block, code, scaled, scale[u], run->rounded);
+            few_block(acc, t->x + k, run->x_stride, w, rows, u);
+        }
+    }
+}
+
+VEC_FN void few_store(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t, int rows, int vecs,
+                      int64_t stored, bool accumulate)
+{
+    for (int i = 0; i < rows; i++)
+        for (int u = 0; u < vecs; u++)
+            if (u < stored)
+                store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], accumulate);
+}
+
+/* Vectors beyond the panels repeat the last one and are not stored. */
+VEC_FN void few_rows_vecs(const fp8_panel_run *run, int64_t row, int64_t v, int rows, int vecs,
+                          fp8_dtype code, bool scaled)
+{
+    const int64_t all = run->panels * PANEL_VECS;
+    few_tile t = {(const float *)run->x + row * run->x_stride,
+                  run->c + row * FP8_TILE_COLS + v * VEC_LANES,
+                  {0},
+                  v};
+    int64_t s = 0;
+    for (int u = 0; u < vecs; u++)
+        t.w[u] = codes_of(run, fp8_min_i64(v + u, all - 1));
+    for (int64_t k = 0; k < run->k; k += CHUNK) {
+        const int64_t end = fp8_min_i64(run->k, k + CHUNK);
+        vec_f32 acc[FEW_ROWS][FEW_VECS];
+        for (int i = 0; i < rows; i++)
+            for (int u = 0; u < vecs; u++)
+                acc[i][u] = vec_set1(0);
+        for (int64_t col = k, next; col < end; col = next) {
+            next = segment_end(run, col, end, &s);
+            few_segment(acc, &t, run, col, next, s, rows, vecs, code, scaled);
+        }
+        few_store(acc, &t, rows, vecs, all - v, run->accumulate || k > 0);
+    }
+}
+
+typedef void few_fn(const fp8_panel_run *run, int64_t row);
+
+VEC_FN void few_rows(const fp8_panel_run *run, int64_t row, int rows, int vecs, fp8_dtype code,
+                     bool scaled)
+{
+    for (int64_t v = 0; v < run->panels * PANEL_VECS; v += vecs)
+        few_rows_vecs(run, row, v, rows, vecs, code, scaled);
+}
+
+#define DEFINE_FEW_OF(ROWS, VECS, CODE, NAME)                                       \
+    static void few_##ROWS##_##NAME(const fp8_panel_run *run, int64_t row)          \
+    {                                                                               \
+        few_rows(run, row, ROWS, VECS, CODE, false);                                \
+    }                                                                               \
+    static void few_##ROWS##_##NAME##_scaled(const fp8_panel_run *run, int64_t row) \
+    {                                                                               \
+        few_rows(run, row, ROWS, VECS, CODE, true);                                 \
+    }
+#define DEFINE_FEW(ROWS, VECS)                        \
+    DEFINE_FEW_OF(ROWS, VECS, FP8_E4M3FN, e4m3fn)     \
+    DEFINE_FEW_OF(ROWS, VECS, FP8_E4M3FNUZ, e4m3fnuz) \
+    DEFINE_FEW_OF(ROWS, VECS, FP8_E5M2, e5m2)
+EACH_FEW(DEFINE_FEW)
+
+/* [code][scaled][rows - 1] */
+static few_fn *const few_fns[3][2][FEW_ROWS] = {
+#define FEW_NAMES(NAME)                                                          \
+    {                                                                            \
+        {few_1_##NAME, few_2_##NAME, few_3_##NAME, few_4_##NAME},                \
+        {                                                                        \
+            few_1_##NAME##_scaled, few_2_##NAME##_scaled, few_3_##NAME##_scaled, \
+                few_4_##NAME##_scaled                                            \
+        }                                                                        \
+    }
+    FEW_NAMES(e4m3fn),
+    FEW_NAMES(e4m3fnuz),
+    FEW_NAMES(e5m2),
+};
+
+static int code_index(fp8_dtype code)
+{
+    return code == FP8_E4M3FN ? 0 : code == FP8_E4M3FNUZ ? 1 : 2;
+}
+
+void LEVEL(fp8_panel_f32_few)(const fp8_panel_run *run)
+{
+    few_fn *const *fns = few_fns[code_index(run->code)][run->w_scale != NULL];
+    for (int64_t row = 0; row < run->m; row += FEW_ROWS)
+        fns[fp8_min_i64(FEW_ROWS, run->m - row) - 1](run, row);
+}
+
+/* ---- many rows of X: decoded to the scratch, once ---- */
+
+/* scratch = the decoded weights in strips of up to TILE_VECS vectors, k columns each. */
+VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64_t width,
+                          fp8_dtype code, bool scaled)
+{
+    const uint8_t *codes = codes_of(run, v);
+    int64_t s = 0;
+    for (int64_t col = 0, next; col < run->k; col = next) {
+        next = segment_end(run, col, run->k, &s);
+        const vec_f32 scale = load_scale(run, s, v);
+        for (int64_t k = col; k < next; k += FP8_PANEL_COLS) {
+            vec_f32 w[4];
+            decode_scaled(w, codes + k / FP8_PANEL_COLS * FP8_PANEL_BYTES, code, scaled, scale,
+                          run->rounded);
+            for (int c = 0; c < 4; c++)
+                vec_store_f32(out + (k + c) * width, w[c]);
+        }
+    }
+}
+
+#define DEFINE_DECODE(NAME, CODE)                                                             \
+    static void decode_##NAME(const fp8_panel_run *run, int64_t v, float *out, int64_t width) \
+    {                                                                                         \
+        if (run->w_scale)                                                                     \
+            decode_vector(run, v, out, width, CODE, true);                                    \
+        else                                                                                  \
+            decode_vector(run, v, out, width, CODE, false);                                   \
+    }
+DEFINE_DECODE(e4m3fn, FP8_E4M3FN)
+DEFINE_DECODE(e4m3fnuz, FP8_E4M3FNUZ)
+DEFINE_DECODE(e5m2, FP8_E5M2)
+
+/* c[rows, vecs * VEC_LANES] (+)= x[rows,k] strip[k, vecs * VEC_LANES]. */
+typedef struct tile {
+    const float *x, *strip;
+    float *c;
+    int64_t x_stride, k;
+    bool accumulate;
+} tile;
+
+VEC_FN void tile_column(vec_f32 acc[TILE_ROWS][TILE_VECS], const float *x, int64_t x_stride,
+                        const float *strip, int rows, int vecs)
+{
+    vec_f32 w[TILE_VECS];
+#pragma GCC unroll 4
+    for (int u = 0; u < vecs; u++)
+        w[u] = vec_load_f32(strip + u * VEC_LANES);
+#pragma GCC unroll 6
+    for (int i = 0; i < rows; i++) {
+        const vec_f32 one = vec_set1(x[i * x_stride]);
+#pragma GCC unroll 4
+        for (int u = 0; u < vecs; u++)
+            acc[i][u] = vec_fma(one, w[u], acc[i][u]);
+    }
+}
+
+VEC_FN void tile_multiply(const tile *t, int rows, int vecs)
+{
+    vec_f32 acc[TILE_ROWS][TILE_VECS];
+    const float *strip = t->strip;
+    for (int i = 0; i < rows; i++)
+        for (int u = 0; u < vecs; u++)
+            acc[i][u] = vec_set1(0);
+    for (int64_t k = 0; k < t->k; k += 4)
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++, strip += vecs * VEC_LANES)
+            tile_column(acc, t->x + k + c, t->x_stride, strip, rows, vecs);
+    for (int i = 0; i < rows; i++)
+        for (int u = 0; u < vecs; u++)
+            store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], t->accumulate);
+}
+
+typedef void tile_fn(const tile *t);
+#define DEFINE_TILE(ROWS, VECS)                     \
+    static void tile_##ROWS##x##VECS(const tile *t) \
+    {                                               \
+        tile_multiply(t, ROWS, VECS);               \
+    }
+EACH_TILE(DEFINE_TILE)
+
+#define TILE_ENTRY(ROWS, VECS) [VECS][ROWS] = tile_##ROWS##x##VECS,
+static tile_fn *const tile_fns[TILE_VECS + 1][TILE_ROWS + 1] = {EACH_TILE(TILE_ENTRY)};
+
+/* All rows of X with one strip of `vecs` vectors from vector v on, in tiles of nearly equal rows:
+ * a tile of few rows has too few chains of sums. */
+static void strip_multiply(const fp8_panel_run *run, const float *strip, int64_t v, int64_t vecs)
+{
+    const int64_t tiles = fp8_ceil_div(run->m, TILE_ROWS);
+    for (int64_t i = 0; i < tiles; i++) {
+        const int64_t row = i * run->m / tiles, rows = (i + 1) * run->m / tiles - row;
+        const tile t = {(const float *)run->x + row * run->x_stride,
+                        strip,
+                        run->c + row * FP8_TILE_COLS + v * VEC_LANES,
+                        run->x_stride,
+                        run->k,
+                        run->accumulate};
+        tile_fns[vecs][rows](&t);
+    }
+}
+
+typedef void decode_fn(const fp8_panel_run *run, int64_t v, float *out, int64_t width);
+
+void LEVEL(fp8_panel_f32)(const fp8_panel_run *run)
+{
+    static decode_fn *const decoders[] = {decode_e4m3fn, decode_e4m3fnuz, decode_e5m2};
+    const int64_t all = run->panels * PANEL_VECS;
+    for (int64_t v = 0; v < all; v += TILE_VECS) {
+        const int64_t vecs = fp8_min_i64(TILE_VECS, all - v);
+        for (int64_t u = 0; u < vecs; u++)
+            decoders[code_index(run->code)](run, v + u, (float *)run->scratch + u * VEC_LANES,
+                                            vecs * VEC_LANES);
+        strip_multiply(run, run->scratch, v, vecs);
+    }
+}
