@@ -417,9 +417,9 @@ FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uin
 FP8_API fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                   const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
                                   uint64_t workspace_bytes, void *stream, fp8_error *err);
-/* dx[M,K] = dy[M,N] W with W = code * scale (or as weight_math rounds it to dx's dtype) and fp32
- * sums: the gradient of a layer whose activations were not quantized. dy and dx: BF16, F16, F32.
- * Workspace, stream, errors and threads as fp8_linear_run. */
+/* dx[M,K] = dy[M,N] W with W = code * scale and fp32 sums: the gradient of a layer for its input,
+ * its activations' quantization counted as none. dy and dx: BF16, F16, F32. Workspace, stream,
+ * errors and threads as fp8_linear_run; UNSUPPORTED for rounded weights. */
 FP8_API fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
                                      void *workspace, uint64_t workspace_bytes, void *stream,
                                      fp8_error *err);

@@ -91,6 +91,11 @@ fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp
                          fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
                          fp8_error *err);
 
+/* ---- dX ---- */
+
+/* Bytes of workspace that fp8_linear_run_dx needs for m rows. */
+uint64_t fp8_linear_dx_bytes(const fp8_linear *linear, int64_t m);
+
 /* ---- the choice of a kernel ---- */
 
 /* What kernels are chosen by. */

@@ -319,7 +319,7 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
     FP8_FAIL_IF(!linear || !bytes, err, FP8_E_ARGUMENT, "linear: %s is NULL",
                 linear ? "bytes" : "linear");
     FP8_FAIL_IF(m < 0, err, FP8_E_ARGUMENT, "linear: m is %lld, must be >= 0", (long long)m);
-    *bytes = 0;
+    *bytes = fp8_linear_dx_bytes(linear, m);
     const fp8_panel_kernel *kernel;
     for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
         uint64_t kept, rest;

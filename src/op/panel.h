@@ -77,7 +77,7 @@ typedef struct fp8_panel_kernel {
     int64_t min_m, max_m; /* rows of X that it is meant for; it works for any */
     int64_t cut_multiple; /* every cut but the last must be a multiple of this */
     int64_t rows;         /* of X in one call, at most, for the result to stay in the cache */
-    int64_t cols;         /* of W in one call, at most: its scratch holds so many decoded */
+    int64_t cols;         /* of W in one call, at most, >= 256: its scratch holds so many decoded */
     int64_t scratch_bytes;
     fp8_kernel_panel *fn;
 } fp8_panel_kernel;

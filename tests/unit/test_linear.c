@@ -188,7 +188,7 @@ static problem problem_new(const fp8_context *ctx, const kind *xk, const kind *w
     describe(&p, xk, wk);
     p.x = elements_new(xk->dtype, p.m, p.k, &p.x_memory);
     p.w = elements_new(wk->dtype, p.n, p.k, &p.w_memory);
-    fp8_tensor xq = p.x, wq = p.w, made_x, made_w;
+    fp8_tensor xq = p.x, wq = p.w, made_x = {0}, made_w = {0};
     operand x = {&p.x, NULL, xk->grid, {0, 0}, NULL};
     operand w = {&p.w, &p.w_scales, wk->grid, wk->origin, wk->parts ? p.widths : NULL};
     p.has_w_scales = fp8_dtype_is_fp8(wk->dtype);
@@ -409,10 +409,77 @@ static void the_bound_catches_mistakes(void **state)
     fp8_context_free(ctx);
 }
 
+/* dX of a problem's weight against the definition, with dY of `dtype` made from X's seed. */
+static void check_dx(const fp8_context *ctx, const problem *p, fp8_dtype dtype, const char *where)
+{
+    guard dy_memory, dx_memory = guard_new((size_t)(p->m * p->k * 4));
+    const fp8_tensor dy = elements_new(dtype, p->m, p->n, &dy_memory);
+    const size_t dx_bytes = (size_t)(p->m * p->k * fp8_dtype_bits(dtype) / 8);
+    fp8_tensor dx = fp8_matrix(guard_at_end(&dx_memory, dx_bytes), dtype, p->m, p->k);
+    memset(dx.data, 0xFF, dx_bytes);
+    fp8_linear *linear = linear_of(ctx, p, true);
+    uint64_t bytes;
+    fp8_error err;
+    assert_int_equal(fp8_linear_workspace(linear, p->m, &bytes, NULL), FP8_OK);
+    guard space = guard_new(bytes);
+    if (fp8_linear_run_dx(linear, &dy, &dx, guard_at_end(&space, bytes), bytes, NULL, &err))
+        fail_msg("%s", err.msg);
+    const operand g = {&dy, NULL, {0, 0}, {0, 0}, NULL};
+    const operand w = {&p->w, &p->w_scales, p->desc.w.grid, p->desc.w_origin,
+                       p->desc.width_count ? p->widths : NULL};
+    double *gr = reals_of(&g), *wr = reals_of(&w);
+    double *turned = malloc((size_t)(p->n * p->k + 1) * sizeof *turned);
+    for (int64_t n = 0; n < p->n; n++)
+        for (int64_t k = 0; k < p->k; k++)
+            turned[k * p->n + n] = wr[n * p->k + k];
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t k = 0; k < p->k; k++) {
+            double exact, size;
+            dot_of(gr + i * p->n, turned + k * p->n, p->n, &exact, &size);
+            const double got = element_of(&dx, i, k);
+            const double bound = linear_bound(p->n, exact, size, 0, p->largest_scale, dtype, 1);
+            if (!(fabs(got - exact) <= bound))
+                fail_msg("%s: dx[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", where, (long long)i,
+                         (long long)k, got, exact, bound);
+        }
+    free(gr);
+    free(wr);
+    free(turned);
+    fp8_linear_free(linear);
+    guard_free(&space);
+    guard_free(&dy_memory);
+    guard_free(&dx_memory);
+}
+
+static void dx_of_every_weight_is_within_the_bound(void **state)
+{
+    (void)state;
+    long checked = 0;
+    for (int isa = 0; isa < LEVEL_COUNT; isa++) {
+        fp8_context *ctx = context_at_level((fp8_isa)isa, 2);
+        for (size_t b = 0; ctx && b < COUNT(w_kinds); b++)
+            for (size_t s = 0; s < COUNT(shapes); s++) {
+                char where[160];
+                if (!fp8_dtype_is_fp8(w_kinds[b].dtype))
+                    continue;
+                problem p = problem_new(ctx, &x_kinds[0], &w_kinds[b], shapes[s]);
+                snprintf(where, sizeof where, "w %s, [%lld,%lld,%lld], %s", w_kinds[b].name,
+                         (long long)p.m, (long long)p.n, (long long)p.k,
+                         fp8_isa_name((fp8_isa)isa));
+                check_dx(ctx, &p, y_dtypes[s % COUNT(y_dtypes)], where);
+                problem_free(&p);
+                checked++;
+            }
+        fp8_context_free(ctx);
+    }
+    printf("dx: %ld cases\n", checked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bound_catches_mistakes),
+        cmocka_unit_test(dx_of_every_weight_is_within_the_bound),
         cmocka_unit_test(every_pair_of_kinds_is_within_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

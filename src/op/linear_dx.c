@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_dx.c - dX[M,K] = dY[M,N] W[N,K], the gradient of a linear, by the kernels that compute the
+ * linear itself: W^T has the columns of W for rows.
+ *
+ * A task is some rows of dY by a tile of at most 64 columns of W that share their scales, so that a
+ * scale belongs to a row of W and can be multiplied into dY:
+ *
+ *     c[i,k] = sum over n of (dY[i,n] * scale[n]) * code[n,k]
+ *
+ * For 256 rows of W at a time the codes of the tile are turned into panels of W^T: the 16 bytes of
+ * 4 rows x 4 columns in a block are those of 4 x 4 in another, transposed. fp32 throughout. */
+#include "base/size.h"
+#include "number/dtype.h"
+#include "op/cast.h"
+#include "op/crew.h"
+#include "op/linear.h"
+#include "op/tensor_check.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    ALIGN = 64,
+    CHUNK = 256,                /* rows of W that are turned at once */
+    STRIDE = CHUNK + FP8_X_PAD, /* elements between rows of the scaled dY */
+    LANE = 16,                  /* bytes of 4 rows x 4 columns */
+};
+
+typedef struct dx_job {
+    const fp8_linear *linear;
+    const fp8_panel_kernel *kernel;
+    fp8_kernel_finish *finish;
+    fp8_caster caster; /* of dY to fp32 */
+    fp8_load_fn load_dy, load_scale;
+    const fp8_tensor *dy;
+    fp8_tensor *dx;
+    int64_t rows;  /* of dY in a task */
+    int64_t tiles; /* of columns of W */
+    uint8_t *benches;
+    uint64_t bench_bytes;
+    bool is_nan[256]; /* of W's codes */
+} dx_job;
+
+/* A worker's part of the workspace, 64-byte aligned. */
+typedef struct bench {
+    float *c;       /* [rows, 64] */
+    float *dy;      /* [rows, STRIDE], scaled */
+    uint8_t *codes; /* panels of W^T [64, CHUNK] */
+    void *scratch;  /* the kernel's */
+} bench;
+
+/* Columns [first, end) of W, all under one column of scales; the panels start at column `base`. */
+typedef struct tile {
+    int64_t first, end, base, scale_col;
+} tile;
+
+static uint64_t bench_bytes(const fp8_panel_kernel *kernel, int64_t rows)
+{
+    const uint64_t scratch = ((uint64_t)kernel->scratch_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return (uint64_t)rows * (FP8_TILE_COLS + STRIDE) * sizeof(float) + FP8_TILE_COLS * CHUNK +
+           scratch;
+}
+
+static bench bench_of(const dx_job *job, int64_t worker)
+{
+    uint8_t *base = job->benches + (uint64_t)worker * job->bench_bytes;
+    float *c = (float *)(void *)base;
+    float *dy = c + job->rows * FP8_TILE_COLS;
+    uint8_t *codes = (uint8_t *)(dy + job->rows * STRIDE);
+    return (bench){c, dy, codes, codes + FP8_TILE_COLS * CHUNK};
+}
+
+/* Tiles under one column of scales: as many as their columns need when each starts at a block. */
+static int64_t tiles_of(int64_t first, int64_t end)
+{
+    const int64_t base = first / FP8_PANEL_COLS * FP8_PANEL_COLS;
+    return fp8_ceil_div(end - base, FP8_TILE_COLS);
+}
+
+static int64_t count_tiles(const fp8_linear *l)
+{
+    int64_t tiles = 0;
+    for (int64_t s = 0; l->plan.k > 0 && s < l->w_cuts.count; s++)
+        tiles += tiles_of(l->w_cuts.at[s], l->w_cuts.at[s + 1]);
+    return tiles;
+}
+
+static tile tile_at(const fp8_linear *l, int64_t index)
+{
+    int64_t s = 0, tiles;
+    while (index >= (tiles = tiles_of(l->w_cuts.at[s], l->w_cuts.at[s + 1]))) {
+        index -= tiles;
+        s++;
+    }
+    const int64_t first = l->w_cuts.at[s], end = l->w_cuts.at[s + 1];
+    const int64_t base = first / FP8_PANEL_COLS * FP8_PANEL_COLS + index * FP8_TILE_COLS;
+    return (tile){index ? base : first, fp8_min_i64(base + FP8_TILE_COLS, end), base,
+                  (first + l->plan.desc.w_origin.cols) / l->plan.unit_cols};
+}
+
+/* 4 rows x 4 columns of a block into 4 x 4 of one of the transpose. */
+static void turn_lane(uint8_t *to, const uint8_t *from)
+{
+    static const uint8_t source[LANE] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
+    for (int i = 0; i < LANE; i++)
+        to[i] = from[source[i]];
+}
+
+/* The codes of rows [n, n + CHUNK) of W in the columns of a tile, as panels of W^T. */
+static void turn_codes(const dx_job *job, const tile *t, int64_t n, uint8_t *to)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const int64_t rows =
+        fp8_min_i64(fp8_ceil_div(p->n, FP8_PANEL_ROWS) * FP8_PANEL_ROWS - n, CHUNK);
+    memset(to, 0, FP8_TILE_COLS * CHUNK);
+    for (int64_t col = t->base; col < t->end; col += 4) {
+        const int64_t k = col - t->base;
+        for (int64_t row = 0; row < rows; row += 4)
+            turn_lane(to + fp8_panel_offset(k, row, CHUNK),
+                      job->linear->codes + fp8_panel_offset(n + row, col, p->k));
+    }
+}
+
+/* dy[rows, STRIDE] = dY[row.., n..n + CHUNK) times the scales of those rows of W. */
+static void scale_dy(const dx_job *job, const tile *t, int64_t row, int64_t rows, int64_t n,
+                     float *dy)
+{
+    const fp8_linear *l = job->linear;
+    const fp8_tensor *from = job->dy;
+    const int64_t count = fp8_min_i64(CHUNK, l->plan.n - n);
+    float scale[CHUNK];
+    for (int64_t j = 0; j < count; j++) {
+        const int64_t scale_row = fp8_linear_scale_row(&l->plan, n + j);
+        scale[j] =
+            job->load_scale(l->scales, fp8_linear_scale_index(&l->plan, scale_row, t->scale_col));
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        float *to = dy + i * STRIDE;
+        const int64_t at = (row + i) * from->stride[0] + n * from->stride[1];
+        if (from->stride[1] == 1)
+            fp8_caster_run(&job->caster, to, (char *)from->data + at * job->caster.src_bytes, count,
+                           false);
+        for (int64_t j = 0; j < count && from->stride[1] != 1; j++)
+            to[j] = job->load_dy(from->data, at + j * from->stride[1]);
+        for (int64_t j = 0; j < count; j++)
+            to[j] *= scale[j];
+        memset(to + count, 0, (size_t)(STRIDE - count) * sizeof *to);
+    }
+}
+
+/* A NaN code makes NaN of its column of dX. */
+static void mark_nan(const dx_job *job, const tile *t, int64_t rows, float *c)
+{
+    const fp8_linear *l = job->linear;
+    for (int64_t col = t->first; col < t->end; col++) {
+        bool found = false;
+        for (int64_t n = 0; n < l->plan.n && !found; n++)
+            found = job->is_nan[l->codes[fp8_panel_offset(n, col, l->plan.k)]];
+        for (int64_t i = 0; i < rows && found; i++)
+            c[i * FP8_TILE_COLS + col - t->base] = NAN;
+    }
+}
+
+static void dx_task(void *arg, int64_t task, int64_t worker)
+{
+    const dx_job *job = arg;
+    const bench b = bench_of(job, worker);
+    const tile t = tile_at(job->linear, task % job->tiles);
+    const int64_t row = task / job->tiles * job->rows;
+    const int64_t rows = fp8_min_i64(job->rows, job->dx->shape[0] - row);
+    const int64_t panels = fp8_ceil_div(t.end - t.base, FP8_PANEL_ROWS);
+    memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
+    for (int64_t n = 0; n < job->linear->plan.n; n += CHUNK) {
+        turn_codes(job, &t, n, b.codes);
+        scale_dy(job, &t, row, rows, n, b.dy);
+        job->kernel->fn(&(fp8_panel_run){.x = b.dy,
+                                         .x_stride = STRIDE,
+                                         .w = b.codes,
+                                         .w_stride = fp8_panel_stride(CHUNK),
+                                         .c = b.c,
+                                         .m = rows,
+                                         .k = CHUNK,
+                                         .panels = panels,
+                                         .accumulate = true,
+                                         .code = job->linear->plan.code,
+                                         .scratch = b.scratch});
+    }
+    if (job->linear->has_nan)
+        mark_nan(job, &t, rows, b.c);
+    const int64_t bytes = fp8_dtype_bits(job->dx->dtype) / 8;
+    for (int64_t i = 0; i < rows; i++)
+        job->finish(&(fp8_finish_run){
+            .c = b.c + i * FP8_TILE_COLS + (t.first - t.base),
+            .x_scale = 1,
+            .y = (char *)job->dx->data +
+                 ((row + i) * job->dx->stride[0] + t.first * job->dx->stride[1]) * bytes,
+            .n = t.end - t.first,
+            .y_stride = job->dx->stride[1],
+            .y_dtype = job->dx->dtype});
+}
+
+static const fp8_panel_kernel *kernel_for(const fp8_linear *l, int64_t m)
+{
+    const fp8_panel_problem problem = {.isa = l->ctx->isa,
+                                       .m = m,
+                                       .w_multiple = CHUNK,
+                                       .both_multiple = CHUNK,
+                                       .any_m = l->ctx->flags & FP8_BATCH_INVARIANT};
+    return fp8_panel_pick(&problem);
+}
+
+static int64_t rows_each(const fp8_panel_kernel *kernel, int64_t m)
+{
+    return fp8_min_i64(kernel->rows, m > 0 ? m : 1);
+}
+
+uint64_t fp8_linear_dx_bytes(const fp8_linear *l, int64_t m)
+{
+    const fp8_panel_kernel *kernel;
+    uint64_t most = 0;
+    for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
+        const uint64_t bytes = bench_bytes(kernel, rows_each(kernel, m));
+        if (kernel->x == FP8_F32 && kernel->isa <= l->ctx->isa && bytes > most)
+            most = bytes;
+    }
+    return ALIGN + (uint64_t)l->ctx->threads * most;
+}
+
+static bool is_high(fp8_dtype dtype)
+{
+    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
+}
+
+static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp8_tensor *dx,
+                             void *workspace, uint64_t bytes, fp8_error *err)
+{
+    const fp8_linear_plan *p = &l->plan;
+    uint64_t needed;
+    FP8_TRY(fp8_check_matrix(dy, "dy", -1, p->n, err));
+    FP8_TRY(fp8_check_matrix(dx, "dx", dy->shape[0], p->k, err));
+    FP8_FAIL_IF(!is_high(dy->dtype) || !is_high(dx->dtype), err, FP8_E_DTYPE,
+                "linear: dy is %s and dx %s, must be F32, F16 or BF16", fp8_dtype_name(dy->dtype),
+                fp8_dtype_name(dx->dtype));
+    FP8_FAIL_IF(p->desc.weight_math == FP8_WEIGHT_ROUNDED, err, FP8_E_UNSUPPORTED,
+                "linear: dx is defined for exact weights, not for rounded ones");
+    FP8_TRY(fp8_check_distinct(dx, "dx", err));
+    FP8_TRY(fp8_check_apart(dy, "dy", dx, "dx", err));
+    FP8_TRY(fp8_linear_workspace(l, dy->shape[0], &needed, err));
+    FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
+                "linear: a workspace of %llu bytes, %lld rows need %llu",
+                (unsigned long long)(workspace ? bytes : 0), (long long)dy->shape[0],
+                (unsigned long long)needed);
+    const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
+    FP8_TRY(fp8_check_apart(dy, "dy", &space, "the workspace", err));
+    return fp8_check_apart(dx, "dx", &space, "the workspace", err);
+}
+
+fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
+                             void *workspace, uint64_t workspace_bytes, void *stream,
+                             fp8_error *err)
+{
+    FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
+    FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "linear: stream must be NULL on the CPU");
+    FP8_TRY(check_call(linear, dy, dx, workspace, workspace_bytes, err));
+    const int64_t m = dy->shape[0];
+    const fp8_isa isa = dx->stride[1] == 1 ? linear->ctx->isa : FP8_ISA_SCALAR;
+    const fp8_panel_kernel *kernel = kernel_for(linear, m);
+    dx_job job = {
+        .linear = linear,
+        .kernel = kernel,
+        .finish = fp8_kernel_pick(isa, FP8_OP_FINISH, FP8_F32, dx->dtype)->fn.finish,
+        .caster = fp8_caster_of(linear->ctx->isa, dy->dtype, FP8_F32, false),
+        .load_dy = fp8_dtype_facts_of(dy->dtype)->load,
+        .load_scale = fp8_dtype_facts_of(linear->plan.scale)->load,
+        .dy = dy,
+        .dx = dx,
+        .rows = rows_each(kernel, m),
+        .tiles = count_tiles(linear),
+        .benches = (uint8_t *)(((uintptr_t)workspace + ALIGN - 1) / ALIGN * ALIGN),
+    };
+    job.bench_bytes = bench_bytes(kernel, job.rows);
+    for (uint32_t code = 0; code < 256; code++)
+        job.is_nan[code] = fp8_dtype_is_nan(linear->plan.code, code);
+    fp8_run_crew(linear->ctx, linear->ctx->threads, fp8_ceil_div(m, job.rows) * job.tiles, dx_task,
+                 &job);
+    return FP8_OK;
+}
