@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bf16.h - a packed weight turned into bf16, 64 codes at a time. Magnitudes are looked up:
- * the upper and the lower byte of a bf16 each in a table of 128 bytes (two registers); the sign is
- * the code's. Every finite code is exact, e5m2 keeps its infinity, a NaN code becomes some number
- * or NaN. For files that are compiled with VBMI and AVX512_BF16 only. */
+ * panel_bf16.h - a packed weight turned into bf16, 64 codes at a time.
+ * Magnitudes are looked up: the upper and the lower byte of a bf16 each in a
+ * table of 128 bytes (two registers); the sign is the code's. Every finite code
+ * is exact, e5m2 keeps its infinity, a NaN code becomes some number or NaN. For
+ * files that are compiled with VBMI and AVX512_BF16 only. */
 #ifndef FP8_BACKEND_CPU_PANEL_BF16_H
 #define FP8_BACKEND_CPU_PANEL_BF16_H
 
@@ -24,7 +25,8 @@ enum {
     CODE_DTYPES = 3,
 };
 
-/* The bf16 numbers with one exponent (biased) that have three or two bits of mantissa. */
+/* The bf16 numbers with one exponent (biased) that have three or two bits of
+ * mantissa. */
 #define EIGHTHS(BYTE, e)                                                                 \
     BYTE((e) << 7), BYTE((e) << 7 | 0x10), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x30), \
         BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x50), BYTE((e) << 7 | 0x60), BYTE((e) << 7 | 0x70)
@@ -32,7 +34,8 @@ enum {
     BYTE((e) << 7), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x60)
 #define FIVE(ROW, BYTE, e) \
     ROW(BYTE, e), ROW(BYTE, (e) + 1), ROW(BYTE, (e) + 2), ROW(BYTE, (e) + 3), ROW(BYTE, (e) + 4)
-/* Codes 0 .. 0x7F. The first row of each holds the subnormal numbers m * 2^-9, 2^-10, 2^-16. */
+/* Codes 0 .. 0x7F. The first row of each holds the subnormal numbers m * 2^-9,
+ * 2^-10, 2^-16. */
 #define E4M3FN_MAGNITUDES(BYTE)                                                                  \
     BYTE(0), BYTE(0x3B00), BYTE(0x3B80), BYTE(0x3BC0), BYTE(0x3C00), BYTE(0x3C20), BYTE(0x3C40), \
         BYTE(0x3C60), FIVE(EIGHTHS, BYTE, 121), FIVE(EIGHTHS, BYTE, 126), FIVE(EIGHTHS, BYTE, 131)
@@ -82,7 +85,8 @@ PANEL_FN void decode_block(__m512i pair[2], const decoder *d, const uint8_t *w)
     pair[1] = _mm512_unpackhi_epi8(lower, upper);
 }
 
-/* out[k/2][64][2] = bf16 of all columns of the run's panels; the places of other panels stay. */
+/* out[k/2][64][2] = bf16 of all columns of the run's panels; the places of
+ * other panels stay. */
 PANEL_FN void decode_panels(const fp8_panel_run *run)
 {
     const decoder d = decoder_of(run->code);
@@ -98,7 +102,8 @@ PANEL_FN void decode_panels(const fp8_panel_run *run)
     }
 }
 
-/* The run's segments as the kernels walk them: without cuts one, whose sums are c's own. */
+/* The run's segments as the kernels walk them: without cuts one, whose sums are
+ * c's own. */
 PANEL_FN int64_t segment_count(const fp8_panel_run *run)
 {
     return run->cuts ? run->cuts : 1;
@@ -109,17 +114,40 @@ PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
     return run->cuts ? run->cut[s + 1] : run->k;
 }
 
-/* c (or 0 for the first of a run that does not accumulate) + sum * (x_scale * w_scale), for row i
- * and panel p after segment s. */
-PANEL_FN void promote(const fp8_panel_run *run, int64_t s, int64_t i, int64_t p, __m512 sum)
+/* Loops over a tile, whose sums must be registers. */
+#if defined(__clang__)
+#define PANEL_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define PANEL_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+/* scale[panels] = w_scale of a segment for the panels from `panel`. */
+PANEL_FN void load_scales(__m512 *scale, const fp8_panel_run *run, int64_t segment, int64_t panel,
+                          int64_t panels)
 {
-    float *c = run->c + i * FP8_TILE_COLS + p * FP8_PANEL_ROWS;
-    __m512 scale = _mm512_set1_ps(run->x_scale ? run->x_scale[i * run->x_scale_stride + s] : 1.0F);
-    if (run->w_scale)
-        scale = _mm512_mul_ps(
-            scale, _mm512_load_ps(run->w_scale + s * FP8_TILE_COLS + p * FP8_PANEL_ROWS));
-    const __m512 before = run->accumulate || s > 0 ? _mm512_load_ps(c) : _mm512_setzero_ps();
-    _mm512_store_ps(c, _mm512_fmadd_ps(sum, scale, before));
+    const float *w_scale = run->w_scale + segment * FP8_TILE_COLS + panel * FP8_PANEL_ROWS;
+    PANEL_UNROLL
+    for (int64_t p = 0; p < panels; p++)
+        scale[p] = run->w_scale ? _mm512_load_ps(w_scale + p * FP8_PANEL_ROWS) : _mm512_set1_ps(1);
+}
+
+/* c[i, panels from `panel`] (0 for the first segment of a run that does not
+ * accumulate)
+ * += sum[panels] * (x_scale * scale[panels]). */
+PANEL_FN void promote(const fp8_panel_run *run, int64_t segment, int64_t i, int64_t panel,
+                      const __m512 *sum, const __m512 *scale, int64_t panels)
+{
+    static const float one = 1;
+    const float *x_scale = run->x_scale ? run->x_scale + i * run->x_scale_stride + segment : &one;
+    const __m512 x = _mm512_set1_ps(*x_scale);
+    const __mmask16 added = run->accumulate || segment > 0 ? 0xFFFF : 0;
+    float *c = run->c + i * FP8_TILE_COLS + panel * FP8_PANEL_ROWS;
+    PANEL_UNROLL
+    for (int64_t p = 0; p < panels; p++) {
+        const __m512 before = _mm512_maskz_load_ps(added, c + p * FP8_PANEL_ROWS);
+        const __m512 after = _mm512_fmadd_ps(sum[p], _mm512_mul_ps(x, scale[p]), before);
+        _mm512_store_ps(c + p * FP8_PANEL_ROWS, after);
+    }
 }
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x and 32 rows of W a
- * step, in four tiles of 16 x 16 sums, with 32 columns of each an instruction. The weight is
- * decoded into scratch as for AVX-512, whose rows of 64 bytes (16 rows of W x 2 columns) are the
- * rows of a tile; columns are padded with zeros to 32 there, as they are in x.
+ * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x
+ * and 32 rows of W a step, in four tiles of 16 x 16 sums, with 32 columns of
+ * each an instruction. The weight is decoded into scratch as for AVX-512, whose
+ * rows of 64 bytes (16 rows of W x 2 columns) are the rows of a tile; columns
+ * are padded with zeros to 32 there, as they are in x.
  *
- * Each element is one chain of pairs in ascending order, which begins with c where c is added to
- * and nothing is scaled. The instruction takes subnormal bf16 as zero and flushes subnormal
- * results. Tiles are configured at the start of a call and released at its end. */
+ * Each element is one chain of pairs in ascending order, which begins with c
+ * where c is added to and nothing is scaled. The instruction takes subnormal
+ * bf16 as zero and flushes subnormal results. Tiles are configured at the start
+ * of a call and released at its end. */
 #include "backend/cpu/panel_bf16.h"
 
 enum {
@@ -106,15 +108,16 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
 /* One segment's sums scaled and added to c. */
 PANEL_FN void add_segment(const step *s, int64_t segment, int64_t begin, int64_t end, int64_t rows)
 {
-    _Alignas(64) float sums[STEP][STEP];
+    __m512 sum[STEP][2], scale[2];
     zero_sums();
     add_columns(s, begin, end);
-    store_sums(s, sums[0], STEP * 4);
-    for (int64_t i = 0; i < rows; i++) {
-        promote(s->run, segment, s->row + i, s->panel, _mm512_load_ps(sums[i]));
+    store_sums(s, (float *)sum, STEP * 4);
+    load_scales(scale, s->run, segment, s->panel, s->both_panels ? 2 : 1);
+    for (int64_t i = 0; i < rows; i++)
         if (s->both_panels)
-            promote(s->run, segment, s->row + i, s->panel + 1, _mm512_load_ps(sums[i] + TILE));
-    }
+            promote(s->run, segment, s->row + i, s->panel, sum[i], scale, 2);
+        else
+            promote(s->run, segment, s->row + i, s->panel, sum[i], scale, 1);
 }
 
 /* c[rows, 16 or 32] over all columns; rows <= 32. */
