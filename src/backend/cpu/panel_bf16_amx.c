@@ -22,7 +22,8 @@ enum {
 /* Tiles: 0 1 2 3 = sums (row of tiles, column of tiles), 4 5 = x, 6 7 = W. */
 enum { PALETTE_1 = 1, TILES = 8 };
 typedef struct tile_config {
-    _Alignas(64) uint8_t palette, start_row, reserved[14];
+    _Alignas(64) uint8_t palette;
+    uint8_t start_row, reserved[14];
     uint16_t row_bytes[TILE];
     uint8_t rows[TILE];
 } tile_config;
@@ -105,19 +106,19 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
     }
 }
 
-/* One segment's sums scaled and added to c. */
-PANEL_FN void add_segment(const step *s, int64_t segment, int64_t begin, int64_t end, int64_t rows)
+/* The sums of each segment scaled and added to c. panels (1 or 2) is a literal. */
+PANEL_FN void add_segments(const step *s, int64_t rows, int64_t panels)
 {
-    __m512 sum[STEP][2], scale[2];
-    zero_sums();
-    add_columns(s, begin, end);
-    store_sums(s, (float *)sum, STEP * 4);
-    load_scales(scale, s->run, segment, s->panel, s->both_panels ? 2 : 1);
-    for (int64_t i = 0; i < rows; i++)
-        if (s->both_panels)
-            promote(s->run, segment, s->row + i, s->panel, sum[i], scale, 2);
-        else
-            promote(s->run, segment, s->row + i, s->panel, sum[i], scale, 1);
+    const fp8_panel_run *run = s->run;
+    for (int64_t segment = 0; segment < run->cuts; segment++) {
+        __m512 sum[STEP][2], scale[2];
+        zero_sums();
+        add_columns(s, run->cut[segment], run->cut[segment + 1]);
+        store_sums(s, (float *)sum, sizeof sum[0]);
+        load_scales(scale, run, segment, s->panel, panels);
+        for (int64_t i = 0; i < rows; i++)
+            promote(run, segment, s->row + i, s->panel, sum[i], scale, panels);
+    }
 }
 
 /* c[rows, 16 or 32] over all columns; rows <= 32. */
@@ -131,17 +132,18 @@ static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t
                     panel,
                     rows > TILE,
                     panel + 1 < run->panels};
-    if (run->cuts) {
-        for (int64_t i = 0; i < run->cuts; i++)
-            add_segment(&s, i, run->cut[i], run->cut[i + 1], rows);
-        return;
+    if (run->cuts && s.both_panels) {
+        add_segments(&s, rows, 2);
+    } else if (run->cuts) {
+        add_segments(&s, rows, 1);
+    } else {
+        if (run->accumulate)
+            load_sums(&s, s.c, C_BYTES);
+        else
+            zero_sums();
+        add_columns(&s, 0, run->k);
+        store_sums(&s, s.c, C_BYTES);
     }
-    if (run->accumulate)
-        load_sums(&s, s.c, C_BYTES);
-    else
-        zero_sums();
-    add_columns(&s, 0, run->k);
-    store_sums(&s, s.c, C_BYTES);
 }
 
 /* Zeros behind the decoded columns, up to a whole tile. */
