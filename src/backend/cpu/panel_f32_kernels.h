@@ -18,6 +18,7 @@
 
 enum {
     CHUNK = 256, /* columns */
+    CODE_COUNT = 3,
     FEW_ROWS = 4,
     FEW_VECS = 4,
     PANEL_VECS = FP8_PANEL_ROWS / VEC_LANES,
@@ -38,36 +39,27 @@ static const uint8_t high_e5m2[16] = {0,    0x37, 0x38, 0x38, 0x38, 0x38, 0x38, 
                                       0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38, 0x38};
 static const uint8_t low_e5m2[16] = {0, 0x60, 0xC0, 0xE0};
 
-/* The bytes of the bf16 of each code; of an e4m3fnuz twice its value. */
-VEC_FN void bf16_bytes(vec_bytes codes, fp8_dtype code, vec_bytes *low, vec_bytes *high)
+/* pairs[h] = columns 2h and 2h + 1 of a block as bf16, in the lower and upper halves of 32 bits; of
+ * e4m3fnuz twice their values. */
+VEC_FN void decode_pairs(vec_bytes pairs[2], const uint8_t *block, fp8_dtype code)
 {
     const bool is_e5m2 = code == FP8_E5M2;
+    const vec_bytes codes = bytes_load(block);
     const vec_bytes magnitude = bytes_and(codes, bytes_set1(0x7F));
     const vec_bytes index = bytes_min(magnitude, bytes_set1(15));
     const vec_bytes up = is_e5m2 ? WORDS_LEFT(codes, 5) : WORDS_LEFT(codes, 4);
     const vec_bytes down = is_e5m2 ? WORDS_RIGHT(codes, 3) : WORDS_RIGHT(codes, 4);
-    *low = bytes_add(bytes_and(up, bytes_set1(is_e5m2 ? 0xE0 : 0xF0)),
-                     bytes_look_up(bytes_table(is_e5m2 ? low_e5m2 : low_e4m3), index));
-    *high = bytes_add(bytes_and(down, bytes_set1(is_e5m2 ? 0x0F : 0x07)),
-                      bytes_look_up(bytes_table(is_e5m2 ? high_e5m2 : high_e4m3), index));
+    const vec_bytes low =
+        bytes_add(bytes_and(up, bytes_set1(is_e5m2 ? 0xE0 : 0xF0)),
+                  bytes_look_up(bytes_table(is_e5m2 ? low_e5m2 : low_e4m3), index));
+    vec_bytes high = bytes_add(bytes_and(down, bytes_set1(is_e5m2 ? 0x0F : 0x07)),
+                               bytes_look_up(bytes_table(is_e5m2 ? high_e5m2 : high_e4m3), index));
     if (is_e5m2) /* infinity */
-        *high =
-            bytes_or(*high, bytes_and(bytes_above(magnitude, bytes_set1(0x7B)), bytes_set1(0x7F)));
-    *high = bytes_or(*high, bytes_and(codes, bytes_set1(0x80)));
-}
-
-/* w[c] = column c of a block. */
-VEC_FN void decode(vec_f32 w[4], const uint8_t *block, fp8_dtype code)
-{
-    vec_bytes low, high;
-    bf16_bytes(bytes_load(block), code, &low, &high);
-    const vec_bytes first = bytes_zip_first(low, high), second = bytes_zip_second(low, high);
-    w[0] = vec_of_lower(first);
-    w[1] = vec_of_upper(first);
-    w[2] = vec_of_lower(second);
-    w[3] = vec_of_upper(second);
-    for (int c = 0; c < 4 && code == FP8_E4M3FNUZ; c++)
-        w[c] = vec_mul(w[c], vec_set1(0.5f));
+        high =
+            bytes_or(high, bytes_and(bytes_above(magnitude, bytes_set1(0x7B)), bytes_set1(0x7F)));
+    high = bytes_or(high, bytes_and(codes, bytes_set1(0x80)));
+    pairs[0] = bytes_zip_first(low, high);
+    pairs[1] = bytes_zip_second(low, high);
 }
 
 VEC_FN vec_f32 round_weight(vec_f32 w, fp8_dtype rounded)
@@ -77,16 +69,29 @@ VEC_FN vec_f32 round_weight(vec_f32 w, fp8_dtype rounded)
                                 : w;
 }
 
-/* The same, times scale, rounded as the run says. */
-VEC_FN void decode_scaled(vec_f32 w[4], const uint8_t *block, fp8_dtype code, bool scaled,
-                          vec_f32 scale, fp8_dtype rounded)
+/* What becomes of a decoded weight; so that the common cases pay for nothing else. */
+typedef enum scaling { SCALING_NONE, SCALING_EXACT, SCALING_ROUNDED, SCALING_COUNT } scaling;
+
+static scaling scaling_of(const fp8_panel_run *run)
 {
-    decode(w, block, code);
-    for (int c = 0; c < 4 && scaled; c++)
-        w[c] = round_weight(vec_mul(w[c], scale), rounded);
+    return !run->w_scale ? SCALING_NONE : run->rounded ? SCALING_ROUNDED : SCALING_EXACT;
 }
 
-/* ---- what all kernels share ---- */
+/* Column c of a block in fp32, times scale and rounded as the run says. */
+VEC_FN vec_f32 decoded_column(const vec_bytes pairs[2], int c, fp8_dtype code, scaling how,
+                              vec_f32 scale, fp8_dtype rounded)
+{
+    vec_f32 w = c % 2 ? vec_of_upper(pairs[c / 2]) : vec_of_lower(pairs[c / 2]);
+    if (code == FP8_E4M3FNUZ)
+        w = vec_mul(w, vec_set1(0.5f));
+    if (how == SCALING_NONE)
+        return w;
+    w = vec_mul(w, scale);
+    return how == SCALING_EXACT ? w : round_weight(w, rounded);
+}
+
+/* ---- what all kernels share ----
+ * Every loop over an array of vectors is unrolled: one variable index keeps all of it in memory. */
 
 /* The end of the columns from `col` that have one scale, at most `end`; *s becomes their segment.
  */
@@ -128,41 +133,61 @@ typedef struct few_tile {
     int64_t v;
 } few_tile;
 
+/* acc += x[rows, 4] times the block of each vector. */
 VEC_FN void few_block(vec_f32 acc[FEW_ROWS][FEW_VECS], const float *x, int64_t x_stride,
-                      const vec_f32 w[4], int rows, int u)
+                      const uint8_t *const blocks[FEW_VECS], const vec_f32 scale[FEW_VECS],
+                      fp8_dtype rounded, int rows, int vecs, fp8_dtype code, scaling how)
 {
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++)
-#pragma GCC unroll 4
-        for (int i = 0; i < rows; i++)
-            acc[i][u] = vec_fma(vec_set1(x[i * x_stride + c]), w[c], acc[i][u]);
+    vec_bytes pairs[FEW_VECS][2];
+    vec_f32 w[FEW_VECS];
+#pragma GCC unroll 16
+    for (int u = 0; u < vecs; u++) {
+        if (u % PANEL_VECS == 0)
+            _mm_prefetch((const char *)blocks[u] + AHEAD, _MM_HINT_T0);
+        decode_pairs(pairs[u], blocks[u], code);
+    }
+#pragma GCC unroll 16
+    for (int c = 0; c < FP8_PANEL_COLS; c++) {
+#pragma GCC unroll 16
+        for (int u = 0; u < vecs; u++)
+            w[u] = decoded_column(pairs[u], c, code, how, scale[u], rounded);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const vec_f32 one = vec_set1(x[i * x_stride + c]);
+#pragma GCC unroll 16
+            for (int u = 0; u < vecs; u++)
+                acc[i][u] = vec_fma(one, w[u], acc[i][u]);
+        }
+    }
 }
 
-/* acc += the product of the columns [begin, end). */
+/* acc += the product of the columns [begin, end) of segment s. */
 VEC_FN void few_segment(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t,
                         const fp8_panel_run *run, int64_t begin, int64_t end, int64_t s, int rows,
-                        int vecs, fp8_dtype code, bool scaled)
+                        int vecs, fp8_dtype code, scaling how)
 {
+    const float *x = t->x + begin;
+    const uint8_t *blocks[FEW_VECS];
     vec_f32 scale[FEW_VECS];
-    for (int u = 0; u < vecs; u++)
+#pragma GCC unroll 16
+    for (int u = 0; u < vecs; u++) {
+        blocks[u] = t->w[u] + begin * FP8_PANEL_ROWS;
         scale[u] = load_scale(run, s, fp8_min_i64(t->v + u, run->panels * PANEL_VECS - 1));
-    for (int64_t k = begin; k < end; k += FP8_PANEL_COLS) {
-#pragma GCC unroll 4
-        for (int u = 0; u < vecs; u++) {
-            const uint8_t *block = t->w[u] + k / FP8_PANEL_COLS * FP8_PANEL_BYTES;
-            vec_f32 w[4];
-            if (u % PANEL_VECS == 0)
-                _mm_prefetch((const char *)block + AHEAD, _MM_HINT_T0);
-            decode_scaled(w, block, code, scaled, scale[u], run->rounded);
-            few_block(acc, t->x + k, run->x_stride, w, rows, u);
-        }
+    }
+    for (int64_t k = begin; k < end; k += FP8_PANEL_COLS, x += FP8_PANEL_COLS) {
+        few_block(acc, x, run->x_stride, blocks, scale, run->rounded, rows, vecs, code, how);
+#pragma GCC unroll 16
+        for (int u = 0; u < vecs; u++)
+            blocks[u] += FP8_PANEL_BYTES;
     }
 }
 
 VEC_FN void few_store(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t, int rows, int vecs,
                       int64_t stored, bool accumulate)
 {
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
             if (u < stored)
                 store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], accumulate);
@@ -170,7 +195,7 @@ VEC_FN void few_store(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t, int ro
 
 /* Vectors beyond the panels repeat the last one and are not stored. */
 VEC_FN void few_rows_vecs(const fp8_panel_run *run, int64_t row, int64_t v, int rows, int vecs,
-                          fp8_dtype code, bool scaled)
+                          fp8_dtype code, scaling how)
 {
     const int64_t all = run->panels * PANEL_VECS;
     few_tile t = {(const float *)run->x + row * run->x_stride,
@@ -178,17 +203,20 @@ VEC_FN void few_rows_vecs(const fp8_panel_run *run, int64_t row, int64_t v, int 
                   {0},
                   v};
     int64_t s = 0;
+#pragma GCC unroll 16
     for (int u = 0; u < vecs; u++)
         t.w[u] = codes_of(run, fp8_min_i64(v + u, all - 1));
     for (int64_t k = 0; k < run->k; k += CHUNK) {
         const int64_t end = fp8_min_i64(run->k, k + CHUNK);
         vec_f32 acc[FEW_ROWS][FEW_VECS];
+#pragma GCC unroll 16
         for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
             for (int u = 0; u < vecs; u++)
                 acc[i][u] = vec_set1(0);
         for (int64_t col = k, next; col < end; col = next) {
             next = segment_end(run, col, end, &s);
-            few_segment(acc, &t, run, col, next, s, rows, vecs, code, scaled);
+            few_segment(acc, &t, run, col, next, s, rows, vecs, code, how);
         }
         few_store(acc, &t, rows, vecs, all - v, run->accumulate || k > 0);
     }
@@ -197,42 +225,39 @@ VEC_FN void few_rows_vecs(const fp8_panel_run *run, int64_t row, int64_t v, int 
 typedef void few_fn(const fp8_panel_run *run, int64_t row);
 
 VEC_FN void few_rows(const fp8_panel_run *run, int64_t row, int rows, int vecs, fp8_dtype code,
-                     bool scaled)
+                     scaling how)
 {
     for (int64_t v = 0; v < run->panels * PANEL_VECS; v += vecs)
-        few_rows_vecs(run, row, v, rows, vecs, code, scaled);
+        few_rows_vecs(run, row, v, rows, vecs, code, how);
 }
 
-#define DEFINE_FEW_OF(ROWS, VECS, CODE, NAME)                                       \
-    static void few_##ROWS##_##NAME(const fp8_panel_run *run, int64_t row)          \
-    {                                                                               \
-        few_rows(run, row, ROWS, VECS, CODE, false);                                \
-    }                                                                               \
-    static void few_##ROWS##_##NAME##_scaled(const fp8_panel_run *run, int64_t row) \
-    {                                                                               \
-        few_rows(run, row, ROWS, VECS, CODE, true);                                 \
+#define DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, HOW)                                \
+    static void few_##ROWS##_##NAME##_##HOW(const fp8_panel_run *run, int64_t row) \
+    {                                                                              \
+        few_rows(run, row, ROWS, VECS, CODE, SCALING_##HOW);                       \
     }
+#define DEFINE_FEW_OF(ROWS, VECS, NAME, CODE)     \
+    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, NONE)  \
+    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, EXACT) \
+    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, ROUNDED)
 #define DEFINE_FEW(ROWS, VECS)                        \
-    DEFINE_FEW_OF(ROWS, VECS, FP8_E4M3FN, e4m3fn)     \
-    DEFINE_FEW_OF(ROWS, VECS, FP8_E4M3FNUZ, e4m3fnuz) \
-    DEFINE_FEW_OF(ROWS, VECS, FP8_E5M2, e5m2)
+    DEFINE_FEW_OF(ROWS, VECS, e4m3fn, FP8_E4M3FN)     \
+    DEFINE_FEW_OF(ROWS, VECS, e4m3fnuz, FP8_E4M3FNUZ) \
+    DEFINE_FEW_OF(ROWS, VECS, e5m2, FP8_E5M2)
 EACH_FEW(DEFINE_FEW)
 
-/* [code][scaled][rows - 1] */
-static few_fn *const few_fns[3][2][FEW_ROWS] = {
-#define FEW_NAMES(NAME)                                                          \
-    {                                                                            \
-        {few_1_##NAME, few_2_##NAME, few_3_##NAME, few_4_##NAME},                \
-        {                                                                        \
-            few_1_##NAME##_scaled, few_2_##NAME##_scaled, few_3_##NAME##_scaled, \
-                few_4_##NAME##_scaled                                            \
-        }                                                                        \
+#define FEW_NAMES_HOW(NAME, HOW)                                                               \
+    {                                                                                          \
+        few_1_##NAME##_##HOW, few_2_##NAME##_##HOW, few_3_##NAME##_##HOW, few_4_##NAME##_##HOW \
     }
-    FEW_NAMES(e4m3fn),
-    FEW_NAMES(e4m3fnuz),
-    FEW_NAMES(e5m2),
-};
+#define FEW_NAMES(NAME)                                                                     \
+    {                                                                                       \
+        FEW_NAMES_HOW(NAME, NONE), FEW_NAMES_HOW(NAME, EXACT), FEW_NAMES_HOW(NAME, ROUNDED) \
+    }
+static few_fn *const few_fns[CODE_COUNT][SCALING_COUNT][FEW_ROWS] = {
+    FEW_NAMES(e4m3fn), FEW_NAMES(e4m3fnuz), FEW_NAMES(e5m2)};
 
+/* The first index of the tables. */
 static int code_index(fp8_dtype code)
 {
     return code == FP8_E4M3FN ? 0 : code == FP8_E4M3FNUZ ? 1 : 2;
@@ -240,7 +265,7 @@ static int code_index(fp8_dtype code)
 
 void LEVEL(fp8_panel_f32_few)(const fp8_panel_run *run)
 {
-    few_fn *const *fns = few_fns[code_index(run->code)][run->w_scale != NULL];
+    few_fn *const *fns = few_fns[code_index(run->code)][scaling_of(run)];
     for (int64_t row = 0; row < run->m; row += FEW_ROWS)
         fns[fp8_min_i64(FEW_ROWS, run->m - row) - 1](run, row);
 }
@@ -249,7 +274,7 @@ void LEVEL(fp8_panel_f32_few)(const fp8_panel_run *run)
 
 /* scratch = the decoded weights in strips of up to TILE_VECS vectors, k columns each. */
 VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64_t width,
-                          fp8_dtype code, bool scaled)
+                          fp8_dtype code, scaling how)
 {
     const uint8_t *codes = codes_of(run, v);
     int64_t s = 0;
@@ -257,26 +282,39 @@ VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64
         next = segment_end(run, col, run->k, &s);
         const vec_f32 scale = load_scale(run, s, v);
         for (int64_t k = col; k < next; k += FP8_PANEL_COLS) {
-            vec_f32 w[4];
-            decode_scaled(w, codes + k / FP8_PANEL_COLS * FP8_PANEL_BYTES, code, scaled, scale,
-                          run->rounded);
-            for (int c = 0; c < 4; c++)
-                vec_store_f32(out + (k + c) * width, w[c]);
+            const uint8_t *block = codes + k * FP8_PANEL_ROWS;
+            vec_bytes pairs[2];
+            _mm_prefetch((const char *)block + CHUNK * FP8_PANEL_ROWS, _MM_HINT_T1);
+            decode_pairs(pairs, block, code);
+#pragma GCC unroll 16
+            for (int c = 0; c < FP8_PANEL_COLS; c++)
+                vec_store_f32(out + (k + c) * width,
+                              decoded_column(pairs, c, code, how, scale, run->rounded));
         }
     }
 }
 
-#define DEFINE_DECODE(NAME, CODE)                                                             \
-    static void decode_##NAME(const fp8_panel_run *run, int64_t v, float *out, int64_t width) \
-    {                                                                                         \
-        if (run->w_scale)                                                                     \
-            decode_vector(run, v, out, width, CODE, true);                                    \
-        else                                                                                  \
-            decode_vector(run, v, out, width, CODE, false);                                   \
+typedef void decode_fn(const fp8_panel_run *run, int64_t v, float *out, int64_t width);
+#define DEFINE_DECODE_HOW(NAME, CODE, HOW)                                             \
+    static void decode_##NAME##_##HOW(const fp8_panel_run *run, int64_t v, float *out, \
+                                      int64_t width)                                   \
+    {                                                                                  \
+        decode_vector(run, v, out, width, CODE, SCALING_##HOW);                        \
     }
+#define DEFINE_DECODE(NAME, CODE)        \
+    DEFINE_DECODE_HOW(NAME, CODE, NONE)  \
+    DEFINE_DECODE_HOW(NAME, CODE, EXACT) \
+    DEFINE_DECODE_HOW(NAME, CODE, ROUNDED)
 DEFINE_DECODE(e4m3fn, FP8_E4M3FN)
 DEFINE_DECODE(e4m3fnuz, FP8_E4M3FNUZ)
 DEFINE_DECODE(e5m2, FP8_E5M2)
+
+#define DECODE_NAMES(NAME)                                                   \
+    {                                                                        \
+        decode_##NAME##_NONE, decode_##NAME##_EXACT, decode_##NAME##_ROUNDED \
+    }
+static decode_fn *const decode_fns[CODE_COUNT][SCALING_COUNT] = {
+    DECODE_NAMES(e4m3fn), DECODE_NAMES(e4m3fnuz), DECODE_NAMES(e5m2)};
 
 /* c[rows, vecs * VEC_LANES] (+)= x[rows,k] strip[k, vecs * VEC_LANES]. */
 typedef struct tile {
@@ -290,13 +328,13 @@ VEC_FN void tile_column(vec_f32 acc[TILE_ROWS][TILE_VECS], const float *x, int64
                         const float *strip, int rows, int vecs)
 {
     vec_f32 w[TILE_VECS];
-#pragma GCC unroll 4
+#pragma GCC unroll 16
     for (int u = 0; u < vecs; u++)
         w[u] = vec_load_f32(strip + u * VEC_LANES);
-#pragma GCC unroll 6
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         const vec_f32 one = vec_set1(x[i * x_stride]);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
             acc[i][u] = vec_fma(one, w[u], acc[i][u]);
     }
@@ -306,14 +344,18 @@ VEC_FN void tile_multiply(const tile *t, int rows, int vecs)
 {
     vec_f32 acc[TILE_ROWS][TILE_VECS];
     const float *strip = t->strip;
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
             acc[i][u] = vec_set1(0);
     for (int64_t k = 0; k < t->k; k += 4)
-#pragma GCC unroll 4
+#pragma GCC unroll 16
         for (int c = 0; c < 4; c++, strip += vecs * VEC_LANES)
             tile_column(acc, t->x + k + c, t->x_stride, strip, rows, vecs);
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
+#pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
             store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], t->accumulate);
 }
@@ -346,17 +388,14 @@ static void strip_multiply(const fp8_panel_run *run, const float *strip, int64_t
     }
 }
 
-typedef void decode_fn(const fp8_panel_run *run, int64_t v, float *out, int64_t width);
-
 void LEVEL(fp8_panel_f32)(const fp8_panel_run *run)
 {
-    static decode_fn *const decoders[] = {decode_e4m3fn, decode_e4m3fnuz, decode_e5m2};
+    decode_fn *const decode = decode_fns[code_index(run->code)][scaling_of(run)];
     const int64_t all = run->panels * PANEL_VECS;
     for (int64_t v = 0; v < all; v += TILE_VECS) {
         const int64_t vecs = fp8_min_i64(TILE_VECS, all - v);
         for (int64_t u = 0; u < vecs; u++)
-            decoders[code_index(run->code)](run, v + u, (float *)run->scratch + u * VEC_LANES,
-                                            vecs * VEC_LANES);
+            decode(run, v + u, (float *)run->scratch + u * VEC_LANES, vecs * VEC_LANES);
         strip_multiply(run, run->scratch, v, vecs);
     }
 }
