@@ -193,6 +193,8 @@ static int bad_option(int value, const char *text, int verb, const char *name)
         return cli_usage_error("%s has no option -%c (fp8 %s --help lists them)", name, optopt,
                                name);
     const char *near = cli_text_nearest(text + 2, option_name);
+    if (near != NULL && strcmp(near, text + 2) == 0)
+        return cli_usage_error("%s does not take %s, which is another verb's", name, text);
     if (near != NULL)
         return cli_usage_error("%s has no option %s; did you mean --%s?", name, text, near);
     return cli_usage_error("%s has no option %s, or it is ambiguous (fp8 %s --help lists them)",
