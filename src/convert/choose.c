@@ -310,6 +310,8 @@ static fp8_status choose_one(fp8_convert *conv, int64_t i, fp8_error *err)
         set_item(it, FP8_ACTION_DROP, "marker of the source's dialect");
         return FP8_OK;
     case FP8_ROLE_STRAY_SCALE:
+        FP8_FAIL_IF(role->problem->unreadable, err, FP8_E_FORMAT, "%s: %s: %s", info.file,
+                    info.name, role->problem->text);
         set_item(it, FP8_ACTION_DROP, "scale of a weight that is not FP8");
         return fp8_convert_warn(conv, err, "%s: a scale whose weight is not FP8; left out",
                                 info.name);
@@ -332,6 +334,7 @@ static fp8_status check_source(const fp8_convert *conv, fp8_error *err)
     const fp8_roles *roles = &conv->roles;
     bool codes = false;
     int64_t first = -1;
+    FP8_FAIL_IF(conv->count == 0, err, FP8_E_MISMATCH, "%s: holds no tensor", conv->src);
     for (int64_t i = 0; i < conv->count && !codes; i++)
         if (roles->tensors[i].role == FP8_ROLE_WEIGHT ||
             roles->tensors[i].role == FP8_ROLE_BARE_CODES)

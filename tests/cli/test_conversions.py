@@ -99,6 +99,22 @@ class Conversions(command.Case):
         names = [t["name"] for t in parse_json(self.run_fp8("inspect", "model", "--json").stdout)["tensors"]]
         self.assertEqual(sorted(names), sorted(["a\x1b[31mred\n\"\\\0\u202e.weight", "\u4e2d"]))
 
+    def test_names_of_scales_mean_nothing_without_fp8(self):
+        """A weight called weight_scale, a marker of another type: plain tensors of a plain model."""
+        names = ["x.weight_scale", "y.weight_scale_inv", "z.input_scale", "scaled_fp8", "z.comfy_quant"]
+        self.checkpoint(tensors={**command.llama(), **{name: command.bf16(8, 8) for name in names}})
+        self.assertNotIn("left out", self.run_fp8("quantize", "model", "-o", "out").stderr)
+        out = [t["name"] for t in parse_json(self.run_fp8("inspect", "out", "--json").stdout)["tensors"]]
+        for name in names:
+            self.assertIn(name, out)
+
+    def test_nested_null_announcement(self):
+        """What a conversion takes out of config.json is no damage to it."""
+        text = {"model_type": "llama", "quantization_config": None}
+        self.checkpoint(config={"model_type": "llava", "compression_config": None, "text_config": text})
+        self.run_fp8("quantize", "model", "-o", "out", "-q")
+        self.run_fp8("verify", "out", "--against", "model", "-q")
+
     def test_progress(self):
         self.checkpoint()
         plain = self.run_fp8("quantize", "model", "-o", "a", "--progress", "plain").stderr
