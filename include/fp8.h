@@ -405,9 +405,11 @@ typedef struct fp8_plan_row {
 
 typedef struct fp8_plan_summary {
     int64_t tensors, changed, kept;
-    uint64_t bytes_in, bytes_out;
-    uint64_t peak_memory_bytes; /* what run will need */
-    uint64_t disk_free_bytes;   /* on the file system of dst */
+    uint64_t bytes_in, bytes_out; /* of tensors, scales included */
+    uint64_t disk_bytes;          /* of all files of the output: tensors, headers, index, config,
+                                     and what is carried over */
+    uint64_t peak_memory_bytes;   /* what run will need */
+    uint64_t disk_free_bytes;     /* on the file system of dst */
     int64_t shards_out;
 } fp8_plan_summary;
 

@@ -367,6 +367,7 @@ void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out)
     out->changed = conv->count - out->kept;
     for (int64_t s = 0; s < conv->layout.shard_count; s++)
         out->bytes_out += conv->layout.shards[s].data_bytes;
+    out->disk_bytes = conv->layout.bytes + conv->config_bytes + conv->carried_bytes;
     out->peak_memory_bytes = fp8_limits_peak(conv);
     out->disk_free_bytes = conv->disk_free_bytes;
 }

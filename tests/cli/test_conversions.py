@@ -68,6 +68,19 @@ class Conversions(command.Case):
         chosen = plan("--scheme", "ct-block", "--set", "*.q_proj=ct-channel")
         self.assertEqual((chosen[q]["scheme"], chosen[up]["scheme"]), ("ct-channel", "ct-block"))
 
+    def bytes_in(self, name):
+        return sum(path.stat().st_size for path in (self.folder / name).rglob("*") if path.is_file())
+
+    def test_disk(self):
+        """What a plan says that the output needs is what its files have: shards, index, config, carried files."""
+        source = self.sharded("model", [command.llama(1), {"x.weight": command.norm(5)}])
+        (source / "tokenizer.json").write_text("{}" * 1000)
+        for n, scheme in enumerate(("hf-block", "modelopt-pcpt", "ct-channel")):
+            plan = parse_json(self.run_fp8("quantize", "model", "-o", f"out{n}", "--scheme", scheme, "--dry-run",
+                                           "--json").stdout)
+            self.run_fp8("quantize", "model", "-o", f"out{n}", "--scheme", scheme, "-q")
+            self.assertEqual(plan["summary"]["disk_bytes"], self.bytes_in(f"out{n}"))
+
     def test_json(self):
         self.checkpoint()
         made = parse_json(self.run_fp8("quantize", "model", "-o", "out", "--json").stdout)
@@ -77,6 +90,7 @@ class Conversions(command.Case):
         self.assertEqual(sum(row["bytes_in"] for row in plan["tensors"]), plan["summary"]["bytes_in"])
         self.assertEqual(plan["summary"]["bytes_out"], made["bytes_out"])
         self.assertTrue(all(row["reason"] for row in plan["tensors"]))
+        self.assertEqual(plan["summary"]["disk_bytes"], self.bytes_in("out"))
         seen = parse_json(self.run_fp8("inspect", "out", "--json").stdout)
         self.assertEqual(seen["scheme"], "hf-block")
         self.assertEqual(sum(t["tensors"] for t in seen["dtypes"].values()), len(seen["tensors"]))
