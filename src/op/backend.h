@@ -60,7 +60,8 @@ typedef struct fp8_encode_run {
     const float *operand;
     int64_t n, unit;
     float max;      /* at most that of the code's dtype */
-    bool plus_zero; /* a quotient of -0 becomes +0; only e4m3fn codes that are not multiplied */
+    bool plus_zero; /* only for e4m3fn: a negative quotient becomes +0 .. */
+    uint32_t zero;  /* .. if its magnitude has bits of at most this */
 } fp8_encode_run;
 typedef void fp8_kernel_encode(const fp8_encode_run *run); /* of all three */
 
