@@ -6,6 +6,7 @@ With FP8_TEST_LONG=1 the header's tests run, without it the others."""
 
 import json
 import os
+import re
 import struct
 import subprocess
 import unittest
@@ -97,6 +98,10 @@ class Peak(command.Case):
         self.within(DEFAULT_CAP, "quantize", "model", "-o", "out", "--dry-run")
         self.within(DEFAULT_CAP, "quantize", "model", "-o", "out")
         self.within(DEFAULT_CAP, "verify", "out")
+        plan = self.run_fp8("quantize", "model", "-o", "x", "--dry-run").stdout
+        promise = int(re.search(r"memory: at most (\d+) MiB", plan)[1])
+        peak = self.peak("quantize", "model", "-o", "out", "--force")
+        self.assertTrue(peak <= promise < 1.25 * peak, promise)
 
 
 if __name__ == "__main__":
