@@ -433,6 +433,7 @@ FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_de
                                     fp8_convert **out, fp8_error *err);
 FP8_API int64_t fp8_convert_count(const fp8_convert *conv);
 FP8_API fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_row *out);
+/* Totals of the plan; zeros if conv is NULL, nothing if out is. */
 FP8_API void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out);
 /* Warning i of the plan and, later, of the run; NULL past the last. */
 FP8_API const char *fp8_convert_warning(const fp8_convert *conv, int64_t i);

@@ -359,6 +359,11 @@ fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_row *out
 
 void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out)
 {
+    if (!out)
+        return;
+    *out = (fp8_plan_summary){.tensors = 0};
+    if (!conv)
+        return;
     *out = (fp8_plan_summary){.tensors = conv->count, .shards_out = conv->layout.shard_count};
     for (int64_t i = 0; i < conv->count; i++) {
         out->kept += conv->items[i].action == FP8_ACTION_KEEP;

@@ -98,6 +98,10 @@ static void linear_weights_only(void **state)
         assert_true(strlen(row.reason) > 3);
     }
     fp8_plan_summary s;
+    fp8_convert_summary(conv, NULL);
+    s.tensors = 7;
+    fp8_convert_summary(NULL, &s);
+    assert_int_equal(s.tensors, 0);
     fp8_convert_summary(conv, &s);
     assert_int_equal(s.tensors, s.changed + s.kept);
     assert_int_equal(s.shards_out, 2);
