@@ -53,8 +53,8 @@ static bool is_linear(uint8_t kind)
 
 /* What the patterns say of one tensor. */
 typedef struct wish {
-    const fp8_pattern_state *last; /* the last one that matched; NULL = none */
-    bool only_missed;              /* there are --only patterns and none matched */
+    fp8_pattern_state *last; /* the last one that matched; NULL = none */
+    bool only_missed;        /* there are --only patterns and none matched */
 } wish;
 
 static fp8_status ask_patterns(fp8_convert *conv, const fp8_tensor_info *info, wish *out,
@@ -75,6 +75,13 @@ static fp8_status ask_patterns(fp8_convert *conv, const fp8_tensor_info *info, w
     }
     out->only_missed = only && !chosen;
     return FP8_OK;
+}
+
+/* The weight was quantized as its last pattern wished. */
+static void note_obeyed(const wish *w, const fp8_item *it)
+{
+    if (w->last)
+        w->last->obeyed += it->action != FP8_ACTION_KEEP;
 }
 
 /* The pattern spells out the tensor's own module ("*lm_head", "re:.*mlp\.gate$"): that is what it
@@ -214,7 +221,10 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     if (asked && (it->kind == FP8_KIND_HEAD || it->kind == FP8_KIND_ROUTER) &&
         names_module(w.last, &info) && info.ndim == 2) {
         FP8_TRY(check_forced(conv, i, dialect, w.last, err));
-        return try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype, w.last->reason, err);
+        FP8_TRY(
+            try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype, w.last->reason, err));
+        note_obeyed(&w, it);
+        return FP8_OK;
     }
     if (!is_linear(it->kind))
         return FP8_OK;
@@ -225,8 +235,9 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     else if (!asked && conv->desc.verb == FP8_CONVERT)
         it->reason = "not quantized in the source";
     else
-        return try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype,
-                            asked ? w.last->reason : reason, err);
+        FP8_TRY(try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype,
+                             asked ? w.last->reason : reason, err));
+    note_obeyed(&w, it);
     return FP8_OK;
 }
 
@@ -274,6 +285,7 @@ static fp8_status choose_codes(fp8_convert *conv, int64_t i, fp8_error *err)
     const fp8_dialect *dialect = w.last && w.last->dialect ? w.last->dialect : conv->dialect;
     FP8_TRY(try_quantize(conv, i, dialect, FP8_ACTION_REQUANTIZE, FP8_F32,
                          "other grid, codes or scale dtype", err));
+    note_obeyed(&w, it);
     if (it->action != FP8_ACTION_REQUANTIZE) { /* cannot be written: give it back its precision */
         set_item(it, FP8_ACTION_DEQUANTIZE, it->reason);
         return FP8_OK;
@@ -408,6 +420,18 @@ static fp8_status check_patterns(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
+/* A --set whose tensors are all kept, by their kind or by a later pattern, is likely a mistake. */
+static fp8_status warn_of_patterns(fp8_convert *conv, fp8_error *err)
+{
+    for (int64_t i = 0; i < conv->pattern_count; i++) {
+        const fp8_pattern_state *p = &conv->patterns[i];
+        if (p->kind == FP8_PATTERN_SET && !p->obeyed)
+            FP8_TRY(fp8_convert_warn(conv, err, "%s changes no tensor: see the reasons in the plan",
+                                     p->reason));
+    }
+    return FP8_OK;
+}
+
 fp8_status fp8_choose(fp8_convert *conv, fp8_error *err)
 {
     FP8_TRY(check_source(conv, err));
@@ -417,6 +441,7 @@ fp8_status fp8_choose(fp8_convert *conv, fp8_error *err)
         changed += conv->items[i].action != FP8_ACTION_KEEP;
     }
     FP8_TRY(check_patterns(conv, err));
+    FP8_TRY(warn_of_patterns(conv, err));
     conv->group_count = 0;
     for (int64_t i = 0; i < conv->count && fp8_engine_fuses(conv->engine); i++)
         FP8_TRY(check_fused(conv, i, err));

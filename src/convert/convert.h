@@ -86,7 +86,8 @@ typedef struct fp8_pattern_state {
     char *text;
     char *reason;               /* "--keep '*.o_proj'" */
     const fp8_dialect *dialect; /* of SET */
-    int64_t hits;
+    int64_t hits;               /* tensors that it matches */
+    int64_t obeyed;             /* of SET and ONLY: weights that it had quantized */
 } fp8_pattern_state;
 
 /* Sizes that bound the memory of a run; tests lower them. */

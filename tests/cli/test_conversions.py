@@ -68,6 +68,14 @@ class Conversions(command.Case):
         chosen = plan("--scheme", "ct-block", "--set", "*.q_proj=ct-channel")
         self.assertEqual((chosen[q]["scheme"], chosen[up]["scheme"]), ("ct-channel", "ct-block"))
 
+    def test_set_that_changes_nothing(self):
+        """A norm cannot be quantized: --set on norms alone is a mistake, which is said."""
+        self.checkpoint()
+        done = self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "--set", "*norm*=hf-block")
+        self.assertIn("'*norm*=hf-block' changes no tensor", done.stderr)
+        done = self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "--set", "*proj*=hf-block")
+        self.assertEqual(done.stderr, "")
+
     def bytes_in(self, name):
         return sum(path.stat().st_size for path in (self.folder / name).rglob("*") if path.is_file())
 
