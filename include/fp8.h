@@ -368,7 +368,8 @@ typedef struct fp8_convert_desc {
     const char *scheme;   /* NULL = "hf-block"; fp8_scheme() lists them */
     const char *engine;   /* "vllm" (NULL), "transformers", "sglang", "tensorrt-llm" */
     const char *numerics; /* NULL = "best"; fp8_rule_name() lists them */
-    fp8_dtype dtype;      /* of DEQUANTIZE: BF16 (0), F16, F32 */
+    fp8_dtype dtype;      /* of what is dequantized: BF16, F16, F32; 0 = BF16, for CONVERT what
+                             config.json names */
     int32_t keep_nan;     /* nonzero: a tensor with NaN or infinity is kept in high precision with a
                              warning; zero: it is an error */
     const fp8_pattern *patterns; /* copied */

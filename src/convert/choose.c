@@ -366,8 +366,17 @@ static fp8_status check_source(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* Some members of a fused set are kept and some are not, or not alike: keeps all where a limit of
- * the dialect or the engine is the cause, an error where the user is. */
+/* Takes item i out of the output's dialect: what was FP8 gets its high precision back. */
+static void keep_with_others(fp8_convert *conv, int64_t i)
+{
+    fp8_item *it = &conv->items[i];
+    fp8_action action = fp8_item_reads_codes(conv, i) ? FP8_ACTION_DEQUANTIZE : FP8_ACTION_KEEP;
+    it->transposed = 0;
+    set_item(it, action, "fused with a weight that is kept");
+}
+
+/* Some members of a fused set are kept and some are not, or not alike: keeps all in high precision
+ * where a limit of the dialect or the engine is the cause, an error where the user is. */
 static fp8_status settle_fused(fp8_convert *conv, const int64_t *members, int n, fp8_error *err)
 {
     const fp8_item *first = &conv->items[members[0]];
@@ -382,13 +391,13 @@ static fp8_status settle_fused(fp8_convert *conv, const int64_t *members, int n,
     if (!other)
         return FP8_OK;
     const fp8_item *it = &conv->items[members[other]];
-    FP8_FAIL_IF(by_user || !kept || conv->desc.verb != FP8_QUANTIZE, err, FP8_E_UNSUPPORTED,
+    FP8_FAIL_IF(by_user || !kept, err, FP8_E_UNSUPPORTED,
                 "%s makes one matrix of %s (%s) and %s (%s): quantize both alike or neither",
                 conv->engine, fp8_item_info(conv, members[0]).name, first->reason,
                 fp8_item_info(conv, members[other]).name, it->reason);
     for (int k = 0; k < n; k++)
         if (conv->items[members[k]].dialect)
-            set_item(&conv->items[members[k]], FP8_ACTION_KEEP, "fused with a weight that is kept");
+            keep_with_others(conv, members[k]);
     return FP8_OK;
 }
 
