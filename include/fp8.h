@@ -428,8 +428,8 @@ typedef void (*fp8_progress_fn)(void *user, const fp8_progress *progress);
 typedef void (*fp8_message_fn)(void *user, const char *text);
 
 /* Reads the headers of src, decides everything and checks it; writes nothing. Errors: those of
- * fp8_checkpoint_open, ARGUMENT, UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a
- * match). */
+ * fp8_checkpoint_open, ARGUMENT, SHAPE (the rule does not take the weight's), DTYPE, SCALE (of
+ * activations), UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a match). */
 FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc,
                                     fp8_convert **out, fp8_error *err);
 FP8_API int64_t fp8_convert_count(const fp8_convert *conv);
@@ -479,7 +479,8 @@ typedef struct fp8_verify_summary {
 
 /* Checks a quantized checkpoint: container, index, scales, config, and against a source or an
  * engine where asked. Findings are reported as they are met; FP8_OK means that the check ran, not
- * that all is well. Any thread. Errors: ARGUMENT, NOT_FOUND (path itself), IO, NO_MEMORY. */
+ * that all is well. Any thread. Errors: ARGUMENT, NOT_FOUND (path itself), TRUNCATED
+ * and MISMATCH (a file was changed after it was opened), IO, NO_MEMORY. */
 FP8_API fp8_status fp8_verify(const fp8_context *ctx, const fp8_verify_desc *desc,
                               fp8_finding_fn fn, void *user, fp8_verify_summary *out,
                               fp8_error *err);
@@ -503,7 +504,8 @@ typedef struct fp8_diff_row {
 } fp8_diff_row;
 typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 
-/* Compares two checkpoints tensor by tensor, quantized weights by their real values. Any thread. */
+/* Compares two checkpoints tensor by tensor, quantized weights by their real values. Any thread.
+ * Errors: ARGUMENT, those of fp8_checkpoint_open and fp8_checkpoint_read. */
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
