@@ -185,7 +185,7 @@ static const char *option_name(int64_t i)
 static int bad_option(int value, const char *text, int verb, const char *name)
 {
     const cli_option *option = optopt != 0 ? find(optopt) : NULL;
-    if (value == ':')
+    if (value == ':' && option != NULL)
         return cli_usage_error("--%s needs an argument: %s", option->name, option->argument);
     if (option != NULL && (option->verbs & verb))
         return cli_usage_error("--%s takes no argument", option->name);

@@ -60,7 +60,8 @@ static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
                                const fp8_dialect *dialect, const char *extra, modules *out,
                                fp8_error *err)
 {
-    uint64_t bytes = extra ? strlen(extra) + 1 : 0;
+    const uint64_t extra_bytes = extra ? strlen(extra) + 1 : 0;
+    uint64_t bytes = extra_bytes;
     int64_t n = extra ? 1 : 0;
     for (int64_t i = 0; i < conv->count; i++)
         if (choice(conv, i, dialect)) {
@@ -73,8 +74,8 @@ static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
                 (long long)n);
     char *text = out->text;
     if (extra) {
-        out->names[out->count++] = strcpy(text, extra);
-        text += strlen(extra) + 1;
+        out->names[out->count++] = memcpy(text, extra, extra_bytes);
+        text += extra_bytes;
     }
     for (int64_t i = 0; i < conv->count; i++)
         if (choice(conv, i, dialect)) {

@@ -154,7 +154,7 @@ uint64_t fp8_geometry_scratch(const fp8_geometry *g)
                                 : (g->tile_rows / unit_rows + 1) * (g->to_cols ? g->to_cols : 1);
     uint64_t floats = (uint64_t)units * 3;                      /* amax, operand, scales */
     uint64_t chunk = 2 * (uint64_t)(g->chunk_rows * g->m.cols); /* values before and after */
-    return aligned(floats * 4) + aligned(chunk * 4) + 4 * CACHE_LINE;
+    return aligned(floats * 4) + aligned(chunk * 4) + (uint64_t)4 * CACHE_LINE;
 }
 
 /* Bytes that the plan itself holds, at its largest: headers, roles, items, the layout; and what

@@ -143,7 +143,7 @@ VEC_FN void vec_store_f16(void *p, vec_f32 x)
  * e4m3fn moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
 VEC_FN void vec_decode_fn(vec_f32 x[4], const void *p, fp8_format f)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int64_t k = 0; k < 2; k++) {
         const __m256i codes = _mm256_loadu_si256((const __m256i *)p + k);
         const __m512i wide = _mm512_cvtepi8_epi16(codes);
         __m512i half = _mm512_slli_epi16(wide, 8);

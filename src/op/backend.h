@@ -127,6 +127,6 @@ const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dt
 /* For kernels.inc: OP and op name the operation twice (FP8_OP_OP, fp8_kernel_op). */
 #define FP8_KERNEL_DECLARE(OP, op, isa, from, to, function) fp8_kernel_##op function;
 #define FP8_KERNEL_ROW(OP, op, isa, from, to, function) \
-    {#function, FP8_OP_##OP, isa, from, to, {.op = function}},
+    {#function, FP8_OP_##OP, isa, from, to, {.op = (function)}},
 
 #endif

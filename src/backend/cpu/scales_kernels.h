@@ -76,7 +76,7 @@ VEC_FN void store_scales(void *p, vec_f32 scale, fp8_dtype dtype)
     } else if (dtype == FP8_BF16) {
         uint16_t both[2 * VEC_LANES];
         vec_store_bf16_pair(both, scale, scale, VEC_EXACT);
-        memcpy(p, both, VEC_LANES * 2);
+        memcpy(p, both, (size_t)VEC_LANES * 2);
     } else {
         const lanes_i32 bits = (lanes_i32)scale;
         for (int lane = 0; lane < VEC_LANES; lane++)
