@@ -98,7 +98,7 @@ void cli_text_fit(char *out, size_t size, const char *text, size_t width)
         return;
     size_t head = (width - 2) / 2, tail = width - 2 - head;
     append_columns(out, size - 3, text, 0, head);
-    strcat(out, "..");
+    append_columns(out, size, "..", 0, 2);
     append_columns(out, size, text, whole - tail, whole);
 }
 

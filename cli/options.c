@@ -60,10 +60,10 @@ static const cli_option options[] = {
              "the very bytes of the quantizer that it is named after."},
     {.name = "dtype", .verbs = CLI_DEQUANTIZE, .kind = CLI_TEXT, .field = FIELD(dtype),
      .argument = "TYPE", .choice = dtype_choice, .help = "of the weights made: bf16 (default), f16, f32"},
-    {.name = "keep", .verbs = CLI_MAKES, .kind = CLI_PATTERN, .field = FIELD(patterns),
+    {.name = "keep", .verbs = CLI_TO_FP8, .kind = CLI_PATTERN, .field = FIELD(patterns),
      .argument = "P", .pattern = FP8_PATTERN_KEEP, .help = "copy tensors that match P as they are",
      .more = "May be repeated. See PATTERNS in fp8(1)."},
-    {.name = "only", .verbs = CLI_MAKES, .kind = CLI_PATTERN, .field = FIELD(patterns),
+    {.name = "only", .verbs = CLI_TO_FP8, .kind = CLI_PATTERN, .field = FIELD(patterns),
      .argument = "P", .pattern = FP8_PATTERN_ONLY, .help = "change no tensors but those that match P",
      .more = "May be repeated: tensors that match any of them are changed."},
     {.name = "set", .verbs = CLI_TO_FP8, .kind = CLI_PATTERN, .field = FIELD(patterns),
@@ -185,7 +185,7 @@ static const char *option_name(int64_t i)
 static int bad_option(int value, const char *text, int verb, const char *name)
 {
     const cli_option *option = optopt != 0 ? find(optopt) : NULL;
-    if (value == ':')
+    if (value == ':' && option != NULL)
         return cli_usage_error("--%s needs an argument: %s", option->name, option->argument);
     if (option != NULL && (option->verbs & verb))
         return cli_usage_error("--%s takes no argument", option->name);
@@ -193,6 +193,8 @@ static int bad_option(int value, const char *text, int verb, const char *name)
         return cli_usage_error("%s has no option -%c (fp8 %s --help lists them)", name, optopt,
                                name);
     const char *near = cli_text_nearest(text + 2, option_name);
+    if (near != NULL && strcmp(near, text + 2) == 0)
+        return cli_usage_error("%s does not take %s, which is another verb's", name, text);
     if (near != NULL)
         return cli_usage_error("%s has no option %s; did you mean --%s?", name, text, near);
     return cli_usage_error("%s has no option %s, or it is ambiguous (fp8 %s --help lists them)",

@@ -135,9 +135,9 @@ static void print_totals(const fp8_convert *conv)
            sum.tensors, sum.changed, sum.kept, cli_format_bytes(before, sum.bytes_in),
            cli_format_bytes(after, sum.bytes_out), sum.shards_out, sum.shards_out == 1 ? "" : "s");
     printf("memory: at most %s\n", cli_format_memory(memory, sum.peak_memory_bytes));
-    printf("disk: needs %s, %s free%s\n", cli_format_bytes(after, sum.bytes_out),
+    printf("disk: needs %s, %s free%s\n", cli_format_bytes(after, sum.disk_bytes),
            cli_format_bytes(free_, sum.disk_free_bytes),
-           sum.bytes_out > sum.disk_free_bytes ? ": NOT ENOUGH" : "");
+           sum.disk_bytes > sum.disk_free_bytes ? ": NOT ENOUGH" : "");
 }
 
 /* ---- JSON ---- */
@@ -171,6 +171,7 @@ static void print_json(const fp8_convert *conv)
     cli_json_size(&json, "bytes_out", sum.bytes_out);
     cli_json_int(&json, "files_out", sum.shards_out);
     cli_json_size(&json, "peak_memory_bytes", sum.peak_memory_bytes);
+    cli_json_size(&json, "disk_bytes", sum.disk_bytes);
     cli_json_size(&json, "disk_free_bytes", sum.disk_free_bytes);
     cli_json_end(&json, '}');
     cli_json_warnings(&json, conv);

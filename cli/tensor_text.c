@@ -10,17 +10,17 @@
 const char *cli_shape_text(char out[CLI_SHAPE_TEXT], int32_t ndim, const int64_t *shape)
 {
     size_t end = 1;
-    strcpy(out, "[");
+    out[0] = '[';
     for (int32_t i = 0; i < ndim; i++) {
         if (CLI_SHAPE_TEXT - end < 28) { /* room for this, a comma and "..]" */
-            strcpy(out + end, "..");
+            memcpy(out + end, "..", 2);
             end += 2;
             break;
         }
         end += (size_t)snprintf(out + end, CLI_SHAPE_TEXT - end, "%s%" PRId64, i > 0 ? "," : "",
                                 shape[i]);
     }
-    strcpy(out + end, "]");
+    memcpy(out + end, "]", 2);
     return out;
 }
 

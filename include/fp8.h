@@ -518,7 +518,8 @@ typedef struct fp8_convert_desc {
     const char *scheme;   /* NULL = "hf-block"; fp8_scheme() lists them */
     const char *engine;   /* "vllm" (NULL), "transformers", "sglang", "tensorrt-llm" */
     const char *numerics; /* NULL = "best"; fp8_rule_name() lists them */
-    fp8_dtype dtype;      /* of DEQUANTIZE: BF16 (0), F16, F32 */
+    fp8_dtype dtype;      /* of what is dequantized: BF16, F16, F32; 0 = BF16, for CONVERT what
+                             config.json names */
     int32_t keep_nan;     /* nonzero: a tensor with NaN or infinity is kept in high precision with a
                              warning; zero: it is an error */
     const fp8_pattern *patterns; /* copied */
@@ -555,9 +556,11 @@ typedef struct fp8_plan_row {
 
 typedef struct fp8_plan_summary {
     int64_t tensors, changed, kept;
-    uint64_t bytes_in, bytes_out;
-    uint64_t peak_memory_bytes; /* what run will need */
-    uint64_t disk_free_bytes;   /* on the file system of dst */
+    uint64_t bytes_in, bytes_out; /* of tensors, scales included */
+    uint64_t disk_bytes;          /* of all files of the output: tensors, headers, index, config,
+                                     and what is carried over */
+    uint64_t peak_memory_bytes;   /* what run will need */
+    uint64_t disk_free_bytes;     /* on the file system of dst */
     int64_t shards_out;
 } fp8_plan_summary;
 
@@ -575,12 +578,13 @@ typedef void (*fp8_progress_fn)(void *user, const fp8_progress *progress);
 typedef void (*fp8_message_fn)(void *user, const char *text);
 
 /* Reads the headers of src, decides everything and checks it; writes nothing. Errors: those of
- * fp8_checkpoint_open, ARGUMENT, UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a
- * match). */
+ * fp8_checkpoint_open, ARGUMENT, SHAPE (the rule does not take the weight's), DTYPE, SCALE (of
+ * activations), UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a match). */
 FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc,
                                     fp8_convert **out, fp8_error *err);
 FP8_API int64_t fp8_convert_count(const fp8_convert *conv);
 FP8_API fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_row *out);
+/* Totals of the plan; zeros if conv is NULL, nothing if out is. */
 FP8_API void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out);
 /* Warning i of the plan and, later, of the run; NULL past the last. */
 FP8_API const char *fp8_convert_warning(const fp8_convert *conv, int64_t i);
@@ -625,7 +629,8 @@ typedef struct fp8_verify_summary {
 
 /* Checks a quantized checkpoint: container, index, scales, config, and against a source or an
  * engine where asked. Findings are reported as they are met; FP8_OK means that the check ran, not
- * that all is well. Any thread. Errors: ARGUMENT, NOT_FOUND (path itself), IO, NO_MEMORY. */
+ * that all is well. Any thread. Errors: ARGUMENT, NOT_FOUND (path itself), TRUNCATED
+ * and MISMATCH (a file was changed after it was opened), IO, NO_MEMORY. */
 FP8_API fp8_status fp8_verify(const fp8_context *ctx, const fp8_verify_desc *desc,
                               fp8_finding_fn fn, void *user, fp8_verify_summary *out,
                               fp8_error *err);
@@ -649,7 +654,8 @@ typedef struct fp8_diff_row {
 } fp8_diff_row;
 typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 
-/* Compares two checkpoints tensor by tensor, quantized weights by their real values. Any thread. */
+/* Compares two checkpoints tensor by tensor, quantized weights by their real values. Any thread.
+ * Errors: ARGUMENT, those of fp8_checkpoint_open and fp8_checkpoint_read. */
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 

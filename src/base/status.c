@@ -93,7 +93,7 @@ static fp8_status status_of_errno(int os_errno)
     }
 }
 
-fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
+fp8_status fp8_error_set_os(fp8_error *err, int os_errno, const char *format, ...)
 {
     fp8_status code = status_of_errno(os_errno);
     if (err) {

@@ -19,8 +19,15 @@ void fp8_error_set(fp8_error *err, fp8_status code, int64_t pos, const char *for
 
 /* The same for a failed system call: appends the text of os_errno, and makes ENOSPC and EDQUOT
  * NO_SPACE, ENOMEM NO_MEMORY, ENOENT NOT_FOUND and the rest IO. */
-fp8_status fp8_fail_os(fp8_error *err, int os_errno, const char *format, ...)
+fp8_status fp8_error_set_os(fp8_error *err, int os_errno, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+#define fp8_fail_os(err, os_errno, ...) fp8_never_ok(fp8_error_set_os(err, os_errno, __VA_ARGS__))
+
+/* `status`, in a form from which analysers see that it is no FP8_OK. */
+static inline fp8_status fp8_never_ok(fp8_status status)
+{
+    return status != FP8_OK ? status : FP8_E_IO;
+}
 
 /* Puts a formatted text (a file's name, say) and ": " in front of the message that *err holds.
  * Returns err's code; FP8_OK if err is NULL. */

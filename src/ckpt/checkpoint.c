@@ -155,21 +155,50 @@ static fp8_status warn_of_others(fp8_checkpoint *ckpt, const fp8_index *index,
     return fp8_checkpoint_warn(ckpt, &warning, err);
 }
 
-/* Reads what the index names and holds one against the other. */
-static fp8_status open_index(fp8_checkpoint *ckpt, const fp8_file_list *there, fp8_error *err)
+/* The headers of the files that the index names. */
+static fp8_status read_named(fp8_checkpoint *ckpt, fp8_error *err)
 {
     fp8_index index;
     FP8_TRY(read_index(ckpt, &index, err));
-    fp8_status status = read_shards(ckpt, &index.files, err);
-    if (status == FP8_OK) {
-        status = fp8_index_check(&index, ckpt, err);
-        if (status != FP8_OK)
-            fp8_error_prefix(err, "%s/%s", ckpt->directory, ckpt->index_file);
+    fp8_file_list files = index.files;
+    index.files = (fp8_file_list){0};
+    fp8_index_free(ckpt->ctx, &index);
+    fp8_status status = read_shards(ckpt, &files, err);
+    fp8_file_list_free(ckpt->ctx, &files);
+    return status;
+}
+
+/* It names the files that it named when it was first read. */
+static bool names_the_shards(const fp8_index *index, const fp8_checkpoint *ckpt)
+{
+    bool same = index->files.count == ckpt->shard_count;
+    for (int64_t i = 0; same && i < ckpt->shard_count; i++)
+        same = !strcmp(index->files.names[i], ckpt->shards[i].file);
+    return same;
+}
+
+static fp8_status check_index(fp8_checkpoint *ckpt, const fp8_index *index,
+                              const fp8_file_list *there, fp8_error *err)
+{
+    FP8_FAIL_IF(!names_the_shards(index, ckpt), err, FP8_E_MISMATCH,
+                "%s/%s: was changed while it was read", ckpt->directory, ckpt->index_file);
+    fp8_status status = fp8_index_check(index, ckpt, err);
+    if (status != FP8_OK) {
+        fp8_error_prefix(err, "%s/%s", ckpt->directory, ckpt->index_file);
+        return status;
     }
-    if (status == FP8_OK)
-        status = warn_of_total(ckpt, &index, err);
-    if (status == FP8_OK)
-        status = warn_of_others(ckpt, &index, there, err);
+    FP8_TRY(warn_of_total(ckpt, index, err));
+    return warn_of_others(ckpt, index, there, err);
+}
+
+/* Reads what the index names and holds one against the other. The index is read twice: it may be as
+ * large as a header, and is not held while these are read. */
+static fp8_status open_index(fp8_checkpoint *ckpt, const fp8_file_list *there, fp8_error *err)
+{
+    fp8_index index;
+    FP8_TRY(read_named(ckpt, err));
+    FP8_TRY(read_index(ckpt, &index, err));
+    fp8_status status = check_index(ckpt, &index, there, err);
     fp8_index_free(ckpt->ctx, &index);
     return status;
 }

@@ -23,7 +23,8 @@ enum {
     EXPERTS = KV_HEADS + 1,
     LAYERS = EXPERTS + 4,
     MTP_LAYERS = LAYERS + 3,
-    MEMBERS = MTP_LAYERS + 3,
+    DTYPE = MTP_LAYERS + 3,
+    MEMBERS = DTYPE + 2,
 };
 
 static const char *const keys[MEMBERS] = {
@@ -51,6 +52,8 @@ static const char *const keys[MEMBERS] = {
     [MTP_LAYERS] = "num_nextn_predict_layers",
     [MTP_LAYERS + 1] = "mtp_num_hidden_layers",
     [MTP_LAYERS + 2] = "num_mtp_modules",
+    [DTYPE] = "torch_dtype",
+    [DTYPE + 1] = "dtype",
 };
 
 const char *const fp8_config_parts[FP8_CONFIG_PARTS] = {"text_config", "llm_config",
@@ -73,6 +76,23 @@ static int64_t number(const fp8_pick *picks, int first, int end)
             return n;
     }
     return 0;
+}
+
+/* The first of the spellings [first, end) that names a high-precision dtype as PyTorch does. */
+static fp8_dtype dtype_of(const fp8_pick *picks, int first, int end)
+{
+    static const struct {
+        const char *name;
+        fp8_dtype dtype;
+    } names[] = {{"bfloat16", FP8_BF16}, {"float16", FP8_F16}, {"float32", FP8_F32}};
+    for (int i = first; i < end; i++) {
+        char text[32] = "";
+        fp8_pick_text(picks[i].value, text, sizeof text);
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (strcmp(names[k].name, text) == 0)
+                return names[k].dtype;
+    }
+    return FP8_DTYPE_NONE;
 }
 
 static fp8_status first_text(void *arg, fp8_span key, fp8_span value, fp8_error *err)
@@ -101,7 +121,8 @@ static fp8_status read_level(fp8_span object, fp8_config *out, bool *tied_said, 
     out->kv_heads = number(p, KV_HEADS, EXPERTS);
     out->experts = number(p, EXPERTS, LAYERS);
     out->layers = number(p, LAYERS, MTP_LAYERS);
-    out->mtp_layers = number(p, MTP_LAYERS, MEMBERS);
+    out->mtp_layers = number(p, MTP_LAYERS, DTYPE);
+    out->dtype = dtype_of(p, DTYPE, MEMBERS);
     out->quantization = p[QUANTIZATION].value.text ? p[QUANTIZATION].value : p[COMPRESSION].value;
     return FP8_OK;
 }
@@ -116,6 +137,8 @@ static void merge(fp8_config *out, const fp8_config *nested)
     for (size_t i = 0; i < sizeof from / sizeof *from; i++)
         if (*to[i] == 0)
             *to[i] = from[i];
+    if (out->dtype == FP8_DTYPE_NONE)
+        out->dtype = nested->dtype;
     out->multimodal |= nested->multimodal;
     if (!out->quantization.text)
         out->quantization = nested->quantization;

@@ -13,6 +13,7 @@
 typedef struct fp8_config {
     char architecture[128]; /* architectures[0], "" if absent */
     char model_type[64];
+    fp8_dtype dtype; /* of weights that are not quantized: torch_dtype; NONE = not said */
     bool tied;       /* tie_word_embeddings */
     bool multimodal; /* has a vision_config or an audio_config */
     int64_t hidden, heads, kv_heads, experts, layers, mtp_layers; /* 0 = not said */

@@ -105,15 +105,20 @@ static bool conv1d_scales(const weight *w)
     return w->conv1d && (w->dialect->grid.rows > 0 || w->dialect->grid.cols > 0);
 }
 
+/* Experts' parts are stacked, each with its own blocks, and not checked as dense ones are. */
+static bool fused_blocks(const weight *w)
+{
+    return is_block(w) && w->fused.count > 1 && !w->fused.expert;
+}
+
 static bool fused_partial_but_last(const weight *w)
 {
-    return is_block(w) && w->fused.count > 1 && w->fused.index < w->fused.count - 1 &&
-           w->rows % 128 != 0;
+    return fused_blocks(w) && w->fused.index < w->fused.count - 1 && w->rows % 128 != 0;
 }
 
 static bool fused_partial(const weight *w)
 {
-    return is_block(w) && w->fused.count > 1 && w->rows % 128 != 0;
+    return fused_blocks(w) && w->rows % 128 != 0;
 }
 
 static bool small_mx(const weight *w)
@@ -180,12 +185,15 @@ fp8_verdict fp8_engine_weight(const char *engine, const fp8_dialect *dialect, co
 static const struct {
     const char *fused;
     const char *parts[4]; /* NULL after the last */
+    bool expert;          /* the row is for the weights of one expert, the others for the rest */
 } fusions[] = {
-    {"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
-    {"gate_up_proj", {"gate_proj", "up_proj"}},
-    {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}},
-    {"w13", {"w1", "w3"}},
-    {"qkv", {"query", "key", "value"}},
+    {"qkv_proj", {"q_proj", "k_proj", "v_proj"}, false},
+    {"gate_up_proj", {"gate_proj", "up_proj"}, false},
+    {"fused_qkv_a_proj", {"q_a_proj", "kv_a_proj_with_mqa"}, false},
+    {"w13", {"w1", "w3"}, false},
+    {"w13", {"w1", "w3"}, true},
+    {"w13", {"gate_proj", "up_proj"}, true},
+    {"qkv", {"query", "key", "value"}, false},
 };
 
 /* The last part of the module's name, without ".weight". */
@@ -202,7 +210,6 @@ static const char *leaf_of(const char *name, uint64_t bytes, uint64_t *leaf_byte
     return name + begin;
 }
 
-/* Experts' parts are stacked, each with its own scales, and not checked as dense ones are. */
 static bool in_experts(const char *name, uint64_t bytes)
 {
     static const char part[] = ".experts.";
@@ -215,10 +222,9 @@ static int find_fusion(const char *name, uint64_t bytes, int32_t *index)
 {
     uint64_t n;
     const char *leaf = leaf_of(name, bytes, &n);
-    if (in_experts(name, bytes))
-        return -1;
+    bool expert = in_experts(name, bytes);
     for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++)
-        for (int32_t k = 0; k < 4 && fusions[f].parts[k]; k++)
+        for (int32_t k = 0; k < 4 && fusions[f].parts[k] && fusions[f].expert == expert; k++)
             if (strlen(fusions[f].parts[k]) == n && memcmp(fusions[f].parts[k], leaf, n) == 0) {
                 *index = k;
                 return (int)f;
@@ -228,11 +234,12 @@ static int find_fusion(const char *name, uint64_t bytes, int32_t *index)
 
 fp8_fused fp8_fused_part(const char *name, uint64_t bytes)
 {
-    fp8_fused out = {NULL, 0, 1};
+    fp8_fused out = {NULL, 0, 1, false};
     int f = find_fusion(name, bytes, &out.index);
     if (f < 0)
         return out;
     out.name = fusions[f].fused;
+    out.expert = fusions[f].expert;
     for (out.count = 0; out.count < 4 && fusions[f].parts[out.count];)
         out.count++;
     return out;

@@ -23,6 +23,7 @@ fp8_verdict fp8_engine_dialect(const char *engine, const fp8_dialect *dialect, c
 typedef struct fp8_fused {
     const char *name; /* of the fused matrix, static; NULL: it is not fused */
     int32_t index, count;
+    bool expert; /* of one expert: its parts share a scale, but keep their own blocks */
 } fp8_fused;
 fp8_fused fp8_fused_part(const char *name, uint64_t name_bytes);
 /* The name of the weight that is part `index` of the same fused matrix; name must be a part. dst

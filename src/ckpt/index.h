@@ -9,8 +9,9 @@
 
 #include "ckpt/locate.h"
 
-/* Longest text that is read; an index of a million tensors has about that. */
-enum { FP8_MAX_INDEX_BYTES = 100000000 };
+/* Longest text that is read. The format knows no limit; this is one of ours, so that a wrong file
+ * is refused before it is read: ten times the longest header, for some ten million tensors. */
+enum { FP8_MAX_INDEX_BYTES = 1000000000 };
 
 typedef struct fp8_index_entry {
     uint32_t name, name_bytes; /* in fp8_index.text */

@@ -27,10 +27,9 @@ static const struct {
     const char *tail;
     fp8_role role;
 } tails[] = {
-    {".k_scale", FP8_ROLE_KV_SCALE},   {".v_scale", FP8_ROLE_KV_SCALE},
-    {".q_scale", FP8_ROLE_KV_SCALE},   {".prob_scale", FP8_ROLE_KV_SCALE},
-    {".kv_scale", FP8_ROLE_KV_SCALE},  {"_proj.output_scale", FP8_ROLE_KV_SCALE},
-    {".comfy_quant", FP8_ROLE_MARKER}, {"scaled_fp8", FP8_ROLE_MARKER},
+    {".k_scale", FP8_ROLE_KV_SCALE},  {".v_scale", FP8_ROLE_KV_SCALE},
+    {".q_scale", FP8_ROLE_KV_SCALE},  {".prob_scale", FP8_ROLE_KV_SCALE},
+    {".kv_scale", FP8_ROLE_KV_SCALE}, {"_proj.output_scale", FP8_ROLE_KV_SCALE},
 };
 
 /* Tails of names that are scales of weights and nothing else. */
@@ -44,6 +43,9 @@ static const fp8_problem scale_twice = {
     "scale-twice", "a second scale, under another name, of a weight that has one", false};
 static const fp8_problem scale_unquantized = {
     "scale-unquantized", "a scale beside a weight that is not FP8: readers multiply by it", false};
+static const fp8_problem weight_dtype = {
+    "weight-dtype",
+    "a scale beside a weight that is neither FP8 nor a float, though the config says FP8", true};
 static const fp8_problem scale_orphan = {"scale-orphan", "a scale without a weight", false};
 static const fp8_problem scale_fused = {
     "scale-fused", "scales of all experts in one tensor, while the experts' weights are separate",
@@ -75,6 +77,19 @@ static bool is_code(fp8_dtype dtype)
 {
     return dtype == FP8_E4M3FN || dtype == FP8_E4M3FNUZ || dtype == FP8_E5M2 ||
            dtype == FP8_E5M2FNUZ;
+}
+
+/* ComfyUI's marker of the whole file: no numbers, but the dtype of the codes. */
+static bool marks_file(const fp8_tensor_info *info)
+{
+    return ends_with(info->name, info->name_bytes, "scaled_fp8") && is_code(info->dtype) &&
+           info->bytes <= 2;
+}
+
+/* ComfyUI's marker of one layer: json as bytes. */
+static bool marks_layer(const fp8_tensor_info *info)
+{
+    return ends_with(info->name, info->name_bytes, ".comfy_quant") && info->dtype == FP8_U8;
 }
 
 /* *index = the tensor that is the weight's companion of that suffix, -1 if there is none. */
@@ -159,6 +174,9 @@ static fp8_status assign_codes(assignment *a, int64_t w, const fp8_tensor_info *
     role->role = FP8_ROLE_WEIGHT;
     a->out->weights++;
     role->problem = fp8_scale_fit(a->out->config.kind, group, weight, &scale, role);
+    if (!role->problem && group)
+        a->out->tensors[role->partner].problem =
+            fp8_scale_spelling(a->out->config.kind, weight, &scale, role);
     if (!role->problem && group && group->known && group->activations == FP8_ACTIVATIONS_STATIC &&
         role->input < 0)
         role->problem = &input_missing;
@@ -208,6 +226,24 @@ static bool has_separate_experts(const assignment *a, const char *name, uint64_t
     return false;
 }
 
+/* The scale i of a weight of integers or 4-bit codes: another quantization's, which is carried,
+ * unless the config says that this module is FP8. */
+static fp8_status assign_foreign(assignment *a, int64_t i, const fp8_tensor_info *weight,
+                                 fp8_error *err)
+{
+    fp8_role_info *role = &a->out->tensors[i];
+    const fp8_quant_group *group;
+    fp8_name_match listed;
+    uint64_t module = fp8_module_bytes(weight->name, weight->name_bytes);
+    FP8_TRY(fp8_quant_config_group(&a->out->config, weight->name, module, &group, err));
+    FP8_TRY(fp8_nameset_match(&a->out->config.ignored, weight->name, module, &listed, err));
+    if (group && group->known && listed == FP8_NAME_NONE) {
+        role->role = FP8_ROLE_STRAY_SCALE;
+        role->problem = &weight_dtype;
+    }
+    return FP8_OK;
+}
+
 /* A tensor named like a scale whose weight did not claim it. */
 static fp8_status assign_stray(assignment *a, int64_t i, const fp8_tensor_info *info,
                                const char *tail, fp8_error *err)
@@ -222,22 +258,27 @@ static fp8_status assign_stray(assignment *a, int64_t i, const fp8_tensor_info *
     fp8_tensor_info weight = {.dtype = FP8_F32};
     if (owner >= 0)
         FP8_TRY(fp8_checkpoint_tensor(a->ckpt, owner, &weight));
-    if (weight.dtype != FP8_F32 && weight.dtype != FP8_F16 && weight.dtype != FP8_BF16)
-        return FP8_OK; /* of integers or 4-bit codes: another quantization's */
-    role->role = FP8_ROLE_STRAY_SCALE;
     role->partner = owner;
+    if (weight.dtype != FP8_F32 && weight.dtype != FP8_F16 && weight.dtype != FP8_BF16)
+        return assign_foreign(a, i, &weight, err);
+    role->role = FP8_ROLE_STRAY_SCALE;
     role->problem = owner >= 0 ? &scale_unquantized : fused ? &scale_fused : &scale_orphan;
     return FP8_OK;
 }
 
+/* In a checkpoint where nothing is FP8 and no config says so, no name means anything. */
 static fp8_status assign_rest(assignment *a, int64_t i, const fp8_tensor_info *info, fp8_error *err)
 {
+    if (marks_file(info) || marks_layer(info)) {
+        a->out->tensors[i].role = FP8_ROLE_MARKER;
+        return FP8_OK;
+    }
     for (size_t t = 0; t < sizeof tails / sizeof *tails; t++)
         if (ends_with(info->name, info->name_bytes, tails[t].tail)) {
             a->out->tensors[i].role = tails[t].role;
             return FP8_OK;
         }
-    if (a->out->config.kind == FP8_CONFIG_UNKNOWN || is_code(info->dtype))
+    if (a->out->config.kind == FP8_CONFIG_UNKNOWN || is_code(info->dtype) || !a->out->quantized)
         return FP8_OK;
     for (size_t t = 0; t < sizeof scale_tails / sizeof *scale_tails; t++)
         if (ends_with(info->name, info->name_bytes, scale_tails[t]))
@@ -285,10 +326,11 @@ static void find_markers(assignment *a, const fp8_tensor_info *info)
     fp8_config_kind *kind = &a->out->config.kind;
     if (*kind != FP8_CONFIG_NONE)
         return;
-    if (ends_with(info->name, info->name_bytes, ".comfy_quant"))
+    if (marks_layer(info))
         *kind = FP8_CONFIG_COMFY;
-    else if (ends_with(info->name, info->name_bytes, "scaled_fp8"))
+    else if (marks_file(info))
         *kind = FP8_CONFIG_COMFY_OLD;
+    a->out->quantized |= *kind != FP8_CONFIG_NONE;
 }
 
 /* The row with the config's facts that also spells the names as the tensors do. */
@@ -329,7 +371,7 @@ static fp8_status assign_all(assignment *a, fp8_error *err)
     }
     for (int64_t i = 0; i < n; i++) {
         FP8_TRY(fp8_checkpoint_tensor(a->ckpt, i, &info));
-        if (is_code(info.dtype) && !ends_with(info.name, info.name_bytes, "scaled_fp8"))
+        if (is_code(info.dtype) && !marks_file(&info))
             FP8_TRY(assign_codes(a, i, &info, err));
     }
     for (int64_t i = 0; i < n; i++) {

@@ -6,6 +6,8 @@
 
 #include "base/size.h"
 
+#include <string.h>
+
 static const fp8_problem bad_shape = {
     "scale-shape", "the scale's shape is not that of the granularity that the config says", true};
 static const fp8_problem bad_dtype = {
@@ -16,6 +18,11 @@ static const fp8_problem swizzled = {
     "scale-layout", "ComfyUI's mxfp8 scales are in the order of cuBLAS, which is not read", true};
 static const fp8_problem not_fp8 = {
     "scheme-unknown", "the config announces another scheme than FP8 for this weight", true};
+
+static const fp8_problem bad_name = {
+    "scale-name", "readers of this config look for the scale under another name", false};
+static const fp8_problem bad_form = {
+    "scale-form", "readers of this config expect the scales of channels in another shape", false};
 
 /* Sizes of a weight's scales. */
 typedef struct extent {
@@ -123,6 +130,51 @@ const fp8_problem *fp8_scale_fit(fp8_config_kind kind, const fp8_quant_group *gr
     if (kind == FP8_CONFIG_NONE || kind == FP8_CONFIG_COMFY || kind == FP8_CONFIG_COMFY_OLD)
         return fit_by_shape(kind, weight, scale, role);
     return &no_grid;
+}
+
+/* The row announces such scales. */
+static bool announces(const fp8_dialect *d, fp8_config_kind kind, const fp8_role_info *weight)
+{
+    fp8_grid grid = weight->grid;
+    if (grid.rows == 0 && grid.cols == 1)
+        grid = (fp8_grid){1, 0}; /* channels of a transposed weight */
+    return d->config == kind && d->grid.rows == grid.rows && d->grid.cols == grid.cols &&
+           (d->scale == FP8_E8M0FNU) == (weight->scale == FP8_E8M0FNU);
+}
+
+/* The scale, which is one of the weight's, has the row's name. */
+static bool named(const fp8_dialect *d, const fp8_tensor_info *weight, const fp8_tensor_info *scale)
+{
+    enum { TAIL = 6 }; /* tells the suffixes apart, of stacked experts too, who lack "weight" */
+    const char *tail = d->scale_suffix + strlen(d->scale_suffix) - TAIL;
+    return scale->name_bytes ==
+               fp8_companion_name(weight->name, weight->name_bytes, d->scale_suffix, NULL) &&
+           memcmp(scale->name + scale->name_bytes - TAIL, tail, TAIL) == 0;
+}
+
+/* Channels are [N,1] or [N]; engines compare the shape. Single scales are read in any. */
+static bool formed(const fp8_dialect *d, const fp8_tensor_info *weight,
+                   const fp8_tensor_info *scale)
+{
+    bool channels = d->grid.rows == 1 && d->grid.cols == 0;
+    if (!channels || weight->ndim != 2 || all_ones(scale->ndim, scale->shape))
+        return true;
+    return scale->ndim == (d->scale_shape == FP8_SCALES_VECTOR ? 1 : 2);
+}
+
+const fp8_problem *fp8_scale_spelling(fp8_config_kind kind, const fp8_tensor_info *weight,
+                                      const fp8_tensor_info *scale, const fp8_role_info *role)
+{
+    const fp8_dialect *d;
+    const fp8_problem *problem = NULL;
+    for (int64_t i = 0; (d = fp8_dialect_at(i)) != NULL; i++) {
+        if (!announces(d, kind, role))
+            continue;
+        if (named(d, weight, scale))
+            return formed(d, weight, scale) ? NULL : &bad_form;
+        problem = &bad_name;
+    }
+    return problem;
 }
 
 bool fp8_input_scale_fits(const fp8_tensor_info *weight, const fp8_tensor_info *input)

@@ -13,6 +13,11 @@ const fp8_problem *fp8_scale_fit(fp8_config_kind kind, const fp8_quant_group *gr
                                  const fp8_tensor_info *weight, const fp8_tensor_info *scale,
                                  fp8_role_info *role);
 
+/* What is wrong with the name and the form of a readable scale, to readers of that kind of config;
+ * NULL if nothing is, or if no row of the table has such scales. */
+const fp8_problem *fp8_scale_spelling(fp8_config_kind kind, const fp8_tensor_info *weight,
+                                      const fp8_tensor_info *scale, const fp8_role_info *role);
+
 /* An input scale is one floating-point number, or one for each matrix of a stack. */
 bool fp8_input_scale_fits(const fp8_tensor_info *weight, const fp8_tensor_info *input);
 

@@ -53,8 +53,8 @@ static bool is_linear(uint8_t kind)
 
 /* What the patterns say of one tensor. */
 typedef struct wish {
-    const fp8_pattern_state *last; /* the last one that matched; NULL = none */
-    bool only_missed;              /* there are --only patterns and none matched */
+    fp8_pattern_state *last; /* the last one that matched; NULL = none */
+    bool only_missed;        /* there are --only patterns and none matched */
 } wish;
 
 static fp8_status ask_patterns(fp8_convert *conv, const fp8_tensor_info *info, wish *out,
@@ -75,6 +75,13 @@ static fp8_status ask_patterns(fp8_convert *conv, const fp8_tensor_info *info, w
     }
     out->only_missed = only && !chosen;
     return FP8_OK;
+}
+
+/* The weight was quantized as its last pattern wished. */
+static void note_obeyed(const wish *w, const fp8_item *it)
+{
+    if (w->last)
+        w->last->obeyed += it->action != FP8_ACTION_KEEP;
 }
 
 /* The pattern spells out the tensor's own module ("*lm_head", "re:.*mlp\.gate$"): that is what it
@@ -214,7 +221,10 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     if (asked && (it->kind == FP8_KIND_HEAD || it->kind == FP8_KIND_ROUTER) &&
         names_module(w.last, &info) && info.ndim == 2) {
         FP8_TRY(check_forced(conv, i, dialect, w.last, err));
-        return try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype, w.last->reason, err);
+        FP8_TRY(
+            try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype, w.last->reason, err));
+        note_obeyed(&w, it);
+        return FP8_OK;
     }
     if (!is_linear(it->kind))
         return FP8_OK;
@@ -225,8 +235,9 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     else if (!asked && conv->desc.verb == FP8_CONVERT)
         it->reason = "not quantized in the source";
     else
-        return try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype,
-                            asked ? w.last->reason : reason, err);
+        FP8_TRY(try_quantize(conv, i, dialect, FP8_ACTION_QUANTIZE, info.dtype,
+                             asked ? w.last->reason : reason, err));
+    note_obeyed(&w, it);
     return FP8_OK;
 }
 
@@ -274,6 +285,7 @@ static fp8_status choose_codes(fp8_convert *conv, int64_t i, fp8_error *err)
     const fp8_dialect *dialect = w.last && w.last->dialect ? w.last->dialect : conv->dialect;
     FP8_TRY(try_quantize(conv, i, dialect, FP8_ACTION_REQUANTIZE, FP8_F32,
                          "other grid, codes or scale dtype", err));
+    note_obeyed(&w, it);
     if (it->action != FP8_ACTION_REQUANTIZE) { /* cannot be written: give it back its precision */
         set_item(it, FP8_ACTION_DEQUANTIZE, it->reason);
         return FP8_OK;
@@ -310,6 +322,8 @@ static fp8_status choose_one(fp8_convert *conv, int64_t i, fp8_error *err)
         set_item(it, FP8_ACTION_DROP, "marker of the source's dialect");
         return FP8_OK;
     case FP8_ROLE_STRAY_SCALE:
+        FP8_FAIL_IF(role->problem->unreadable, err, FP8_E_FORMAT, "%s: %s: %s", info.file,
+                    info.name, role->problem->text);
         set_item(it, FP8_ACTION_DROP, "scale of a weight that is not FP8");
         return fp8_convert_warn(conv, err, "%s: a scale whose weight is not FP8; left out",
                                 info.name);
@@ -332,6 +346,7 @@ static fp8_status check_source(const fp8_convert *conv, fp8_error *err)
     const fp8_roles *roles = &conv->roles;
     bool codes = false;
     int64_t first = -1;
+    FP8_FAIL_IF(conv->count == 0, err, FP8_E_MISMATCH, "%s: holds no tensor", conv->src);
     for (int64_t i = 0; i < conv->count && !codes; i++)
         if (roles->tensors[i].role == FP8_ROLE_WEIGHT ||
             roles->tensors[i].role == FP8_ROLE_BARE_CODES)
@@ -351,8 +366,17 @@ static fp8_status check_source(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* Some members of a fused set are kept and some are not, or not alike: keeps all where a limit of
- * the dialect or the engine is the cause, an error where the user is. */
+/* Takes item i out of the output's dialect: what was FP8 gets its high precision back. */
+static void keep_with_others(fp8_convert *conv, int64_t i)
+{
+    fp8_item *it = &conv->items[i];
+    fp8_action action = fp8_item_reads_codes(conv, i) ? FP8_ACTION_DEQUANTIZE : FP8_ACTION_KEEP;
+    it->transposed = 0;
+    set_item(it, action, "fused with a weight that is kept");
+}
+
+/* Some members of a fused set are kept and some are not, or not alike: keeps all in high precision
+ * where a limit of the dialect or the engine is the cause, an error where the user is. */
 static fp8_status settle_fused(fp8_convert *conv, const int64_t *members, int n, fp8_error *err)
 {
     const fp8_item *first = &conv->items[members[0]];
@@ -367,13 +391,13 @@ static fp8_status settle_fused(fp8_convert *conv, const int64_t *members, int n,
     if (!other)
         return FP8_OK;
     const fp8_item *it = &conv->items[members[other]];
-    FP8_FAIL_IF(by_user || !kept || conv->desc.verb != FP8_QUANTIZE, err, FP8_E_UNSUPPORTED,
+    FP8_FAIL_IF(by_user || !kept, err, FP8_E_UNSUPPORTED,
                 "%s makes one matrix of %s (%s) and %s (%s): quantize both alike or neither",
                 conv->engine, fp8_item_info(conv, members[0]).name, first->reason,
                 fp8_item_info(conv, members[other]).name, it->reason);
     for (int k = 0; k < n; k++)
         if (conv->items[members[k]].dialect)
-            set_item(&conv->items[members[k]], FP8_ACTION_KEEP, "fused with a weight that is kept");
+            keep_with_others(conv, members[k]);
     return FP8_OK;
 }
 
@@ -405,6 +429,18 @@ static fp8_status check_patterns(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
+/* A --set whose tensors are all kept, by their kind or by a later pattern, is likely a mistake. */
+static fp8_status warn_of_patterns(fp8_convert *conv, fp8_error *err)
+{
+    for (int64_t i = 0; i < conv->pattern_count; i++) {
+        const fp8_pattern_state *p = &conv->patterns[i];
+        if (p->kind == FP8_PATTERN_SET && !p->obeyed)
+            FP8_TRY(fp8_convert_warn(conv, err, "%s changes no tensor: see the reasons in the plan",
+                                     p->reason));
+    }
+    return FP8_OK;
+}
+
 fp8_status fp8_choose(fp8_convert *conv, fp8_error *err)
 {
     FP8_TRY(check_source(conv, err));
@@ -414,6 +450,7 @@ fp8_status fp8_choose(fp8_convert *conv, fp8_error *err)
         changed += conv->items[i].action != FP8_ACTION_KEEP;
     }
     FP8_TRY(check_patterns(conv, err));
+    FP8_TRY(warn_of_patterns(conv, err));
     conv->group_count = 0;
     for (int64_t i = 0; i < conv->count && fp8_engine_fuses(conv->engine); i++)
         FP8_TRY(check_fused(conv, i, err));

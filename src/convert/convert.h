@@ -76,7 +76,8 @@ typedef struct fp8_layout {
     uint32_t *order; /* items that are written, shard by shard */
     int64_t order_count;
     char *index_file; /* NULL: one file needs no index */
-    uint64_t bytes;   /* of all files */
+    uint64_t index_bytes;
+    uint64_t bytes; /* of shards and index */
 } fp8_layout;
 
 typedef struct fp8_pattern_state {
@@ -85,7 +86,8 @@ typedef struct fp8_pattern_state {
     char *text;
     char *reason;               /* "--keep '*.o_proj'" */
     const fp8_dialect *dialect; /* of SET */
-    int64_t hits;
+    int64_t hits;               /* tensors that it matches */
+    int64_t obeyed;             /* of SET and ONLY: weights that it had quantized */
 } fp8_pattern_state;
 
 /* Sizes that bound the memory of a run; tests lower them. */
@@ -118,6 +120,7 @@ struct fp8_convert {
     int64_t group_count;
     fp8_layout layout;
     fp8_limits limits;
+    uint64_t config_bytes;    /* of the output's config.json and hf_quant_config.json */
     uint64_t carried_bytes;   /* of the other files of the source */
     uint64_t disk_free_bytes; /* when it was planned */
     uint64_t fingerprint[2];

@@ -60,7 +60,8 @@ static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
                                const fp8_dialect *dialect, const char *extra, modules *out,
                                fp8_error *err)
 {
-    uint64_t bytes = extra ? strlen(extra) + 1 : 0;
+    const uint64_t extra_bytes = extra ? strlen(extra) + 1 : 0;
+    uint64_t bytes = extra_bytes;
     int64_t n = extra ? 1 : 0;
     for (int64_t i = 0; i < conv->count; i++)
         if (choice(conv, i, dialect)) {
@@ -73,8 +74,8 @@ static fp8_status list_modules(const fp8_convert *conv, choice_fn choice,
                 (long long)n);
     char *text = out->text;
     if (extra) {
-        out->names[out->count++] = strcpy(text, extra);
-        text += strlen(extra) + 1;
+        out->names[out->count++] = memcpy(text, extra, extra_bytes);
+        text += extra_bytes;
     }
     for (int64_t i = 0; i < conv->count; i++)
         if (choice(conv, i, dialect)) {
@@ -149,39 +150,47 @@ static fp8_status announce(const fp8_convert *conv, char **value, char **modelop
     return status;
 }
 
-static fp8_status write_config(fp8_convert *conv, const char *value, fp8_error *err)
+/* *out = the text of config.json, from fp8_alloc; NULL if there is none to write. */
+static fp8_status make_config(const fp8_convert *conv, const char *value, char **out,
+                              uint64_t *bytes, fp8_error *err)
 {
     const fp8_checkpoint *ckpt = conv->ckpt;
+    *out = NULL;
+    *bytes = 0;
     if (!ckpt->config && !value)
         return FP8_OK;
     const char *text = ckpt->config ? ckpt->config : "{\n}\n";
-    uint64_t bytes = ckpt->config ? ckpt->config_bytes : strlen(text), out_bytes;
-    char *out;
-    FP8_TRY(fp8_config_splice(conv->ctx, text, bytes, value, &out, &out_bytes, err));
-    fp8_status status = fp8_write_text(conv->ctx, conv->files, "config.json", out, out_bytes, err);
-    fp8_release(conv->ctx, out);
-    return status;
+    uint64_t length = ckpt->config ? ckpt->config_bytes : strlen(text);
+    return fp8_config_splice(conv->ctx, text, length, value, out, bytes, err);
 }
 
-fp8_status fp8_describe_check(const fp8_convert *conv, fp8_error *err)
+fp8_status fp8_describe_check(fp8_convert *conv, fp8_error *err)
 {
-    char *value, *modelopt;
+    char *value, *modelopt, *config = NULL;
     fp8_status status = announce(conv, &value, &modelopt, err);
+    if (status == FP8_OK)
+        status = make_config(conv, value, &config, &conv->config_bytes, err);
+    conv->config_bytes += modelopt ? strlen(modelopt) : 0;
     fp8_release(conv->ctx, value);
     fp8_release(conv->ctx, modelopt);
+    fp8_release(conv->ctx, config);
     return status;
 }
 
 fp8_status fp8_describe_output(fp8_convert *conv, fp8_error *err)
 {
-    char *value, *modelopt;
+    char *value, *modelopt, *config = NULL;
+    uint64_t bytes;
     fp8_status status = announce(conv, &value, &modelopt, err);
     if (status == FP8_OK)
-        status = write_config(conv, value, err);
+        status = make_config(conv, value, &config, &bytes, err);
+    if (status == FP8_OK && config)
+        status = fp8_write_text(conv->ctx, conv->files, "config.json", config, bytes, err);
     if (status == FP8_OK && modelopt)
         status = fp8_write_text(conv->ctx, conv->files, "hf_quant_config.json", modelopt,
                                 strlen(modelopt), err);
     fp8_release(conv->ctx, value);
     fp8_release(conv->ctx, modelopt);
+    fp8_release(conv->ctx, config);
     return status;
 }

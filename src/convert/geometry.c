@@ -154,13 +154,24 @@ uint64_t fp8_geometry_scratch(const fp8_geometry *g)
                                 : (g->tile_rows / unit_rows + 1) * (g->to_cols ? g->to_cols : 1);
     uint64_t floats = (uint64_t)units * 3;                      /* amax, operand, scales */
     uint64_t chunk = 2 * (uint64_t)(g->chunk_rows * g->m.cols); /* values before and after */
-    return aligned(floats * 4) + aligned(chunk * 4) + 4 * CACHE_LINE;
+    return aligned(floats * 4) + aligned(chunk * 4) + (uint64_t)4 * CACHE_LINE;
 }
 
-/* Bytes that the plan itself holds, roughly: headers, names, items, entries. */
+/* Bytes that the plan itself holds, at its largest: headers, roles, items, the layout; and what
+ * laying out a single shard takes for a while, which is half its entries and a table of names. */
 static uint64_t plan_bytes(const fp8_convert *conv)
 {
-    return (uint64_t)conv->count * 400;
+    const fp8_layout *lay = &conv->layout;
+    uint64_t each = sizeof(fp8_st_entry) + sizeof(fp8_role_info) + sizeof(fp8_item) + 1;
+    uint64_t bytes = (uint64_t)conv->count * each;
+    bytes += 2 * sizeof(uint64_t) * (conv->ckpt->names.mask + 1);
+    bytes += (uint64_t)lay->entry_count * sizeof(fp8_entry) * 3 / 2;
+    bytes += (uint64_t)lay->order_count * sizeof *lay->order;
+    for (int64_t i = 0; i < conv->count; i++) {
+        fp8_tensor_info info = fp8_item_info(conv, i);
+        bytes += info.name_bytes + 1 + (uint64_t)info.ndim * sizeof *info.shape;
+    }
+    return bytes;
 }
 
 static uint64_t arena_bytes(const fp8_convert *conv)

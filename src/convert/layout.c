@@ -239,6 +239,9 @@ static fp8_status lay_out(fp8_convert *conv, fp8_error *err)
         lay->bytes += lay->shards[s].head_bytes + lay->shards[s].data_bytes;
     }
     FP8_TRY(name_files(conv, err));
+    if (lay->index_file)
+        FP8_TRY(fp8_sheet_index_bytes(conv, &lay->index_bytes, err));
+    lay->bytes += lay->index_bytes;
     return assign_parts(conv, err);
 }
 

@@ -165,7 +165,8 @@ static uint64_t occupied(const fp8_convert *conv, const char *file)
 
 fp8_status fp8_paths_check_space(const fp8_convert *conv, int32_t part, fp8_error *err)
 {
-    uint64_t available, needed = conv->carried_bytes;
+    uint64_t available, needed;
+    needed = conv->layout.index_bytes + conv->config_bytes + conv->carried_bytes;
     FP8_TRY(fp8_paths_free_bytes(conv, &available, err));
     for (int64_t s = 0; s < conv->layout.shard_count; s++) {
         const fp8_out_shard *shard = &conv->layout.shards[s];

@@ -139,7 +139,6 @@ static fp8_status settle_scheme(fp8_convert *conv, fp8_error *err)
     fp8_convert_desc *d = &conv->desc;
     const char *scheme = d->scheme ? d->scheme : "hf-block";
     FP8_TRY(settle_engine(conv, scheme, err));
-    d->dtype = d->dtype == FP8_DTYPE_NONE ? FP8_BF16 : d->dtype;
     FP8_TRY(fp8_rule_parse(d->numerics ? d->numerics : "best", &conv->rule, err));
     if (d->verb == FP8_DEQUANTIZE)
         return FP8_OK;
@@ -205,6 +204,17 @@ static void forget_texts(fp8_convert *conv)
     conv->desc.numerics = conv->desc.activation_scales = NULL;
 }
 
+/* The dtype of what is given back its precision. CONVERT leaves such weights beside the others of
+ * the model, whose dtype the config tells. */
+static void settle_dtype(fp8_convert *conv)
+{
+    fp8_convert_desc *d = &conv->desc;
+    if (d->dtype == FP8_DTYPE_NONE && d->verb == FP8_CONVERT)
+        d->dtype = conv->config.dtype;
+    if (d->dtype == FP8_DTYPE_NONE)
+        d->dtype = FP8_BF16;
+}
+
 /* ---- static activation scales
  * -------------------------------------------------------------------------- */
 
@@ -263,6 +273,7 @@ static fp8_status plan(fp8_convert *conv, fp8_error *err)
     FP8_TRY(settle_scheme(conv, err));
     FP8_TRY(settle_patterns(conv, err));
     FP8_TRY(open_source(conv, err));
+    settle_dtype(conv);
     FP8_TRY(fp8_paths_settle(conv, err));
     if (conv->desc.activation_scales)
         FP8_TRY(
@@ -359,6 +370,11 @@ fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_row *out
 
 void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out)
 {
+    if (!out)
+        return;
+    *out = (fp8_plan_summary){.tensors = 0};
+    if (!conv)
+        return;
     *out = (fp8_plan_summary){.tensors = conv->count, .shards_out = conv->layout.shard_count};
     for (int64_t i = 0; i < conv->count; i++) {
         out->kept += conv->items[i].action == FP8_ACTION_KEEP;
@@ -367,6 +383,7 @@ void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out)
     out->changed = conv->count - out->kept;
     for (int64_t s = 0; s < conv->layout.shard_count; s++)
         out->bytes_out += conv->layout.shards[s].data_bytes;
+    out->disk_bytes = conv->layout.bytes + conv->config_bytes + conv->carried_bytes;
     out->peak_memory_bytes = fp8_limits_peak(conv);
     out->disk_free_bytes = conv->disk_free_bytes;
 }

@@ -61,8 +61,8 @@ fp8_status fp8_publish(fp8_run *run, fp8_error *err);
 void fp8_partial_discard(const fp8_run *run);
 
 /* describe.c: config.json and hf_quant_config.json of the output into conv->files; and whether the
- * dialect can express the plan at all (UNSUPPORTED). */
+ * dialect can express the plan at all (UNSUPPORTED), and how long both are. */
 fp8_status fp8_describe_output(fp8_convert *conv, fp8_error *err);
-fp8_status fp8_describe_check(const fp8_convert *conv, fp8_error *err);
+fp8_status fp8_describe_check(fp8_convert *conv, fp8_error *err);
 
 #endif

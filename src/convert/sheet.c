@@ -163,6 +163,7 @@ fp8_status fp8_sheet_head(const fp8_convert *conv, const fp8_out_shard *shard, f
 /* ---- the index
  * ------------------------------------------------------------------------------------ */
 
+/* In the order given; NULL: as they stand, which is as long. */
 static void put_index(sheet *sh, const uint32_t *order, fp8_text *out)
 {
     uint64_t total = 0, parameters = 0;
@@ -178,7 +179,7 @@ static void put_index(sheet *sh, const uint32_t *order, fp8_text *out)
     fp8_text_put_number(out, total);
     fp8_text_put(out, "\n  },\n  \"weight_map\": {");
     for (int64_t i = 0; i < sh->count; i++) {
-        const fp8_entry *e = &sh->entries[order[i]];
+        const fp8_entry *e = &sh->entries[order ? order[i] : i];
         const char *file = sh->conv->layout.shards[sh->conv->items[e->item].shard].file;
         fp8_span name = entry_name(sh, e);
         fp8_text_put(out, i ? ",\n    " : "\n    ");
@@ -207,4 +208,17 @@ fp8_status fp8_sheet_index(const fp8_convert *conv, fp8_text *out, fp8_error *er
     fp8_release(conv->ctx, order);
     sheet_close(&sh);
     return status;
+}
+
+fp8_status fp8_sheet_index_bytes(const fp8_convert *conv, uint64_t *bytes, fp8_error *err)
+{
+    const fp8_layout *lay = &conv->layout;
+    sheet sh;
+    fp8_text text = {.ctx = conv->ctx, .drain = fp8_text_count};
+    FP8_TRY(sheet_open(conv, lay->entries, lay->entry_count, &sh, err));
+    put_index(&sh, NULL, &text);
+    sheet_close(&sh);
+    FP8_TRY(fp8_text_close(&text, err));
+    *bytes = text.drained;
+    return FP8_OK;
 }

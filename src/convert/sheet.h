@@ -18,5 +18,7 @@ fp8_status fp8_sheet_head(const fp8_convert *conv, const fp8_out_shard *shard, f
 
 /* Puts the text of the index; the same errors. */
 fp8_status fp8_sheet_index(const fp8_convert *conv, fp8_text *out, fp8_error *err);
+/* How long it will be. Error NO_MEMORY. */
+fp8_status fp8_sheet_index_bytes(const fp8_convert *conv, uint64_t *bytes, fp8_error *err);
 
 #endif

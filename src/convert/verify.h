@@ -72,9 +72,11 @@ fp8_status fp8_verify_index_unlisted(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_leftover(fp8_verification *v, fp8_error *err);
 
 fp8_status fp8_verify_config_missing(fp8_verification *v, fp8_error *err);
+fp8_status fp8_verify_plain_cast(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_config_unknown(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_nothing_quantized(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_activation_scheme(fp8_verification *v, fp8_error *err);
+fp8_status fp8_verify_config_format(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_input_scale(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_ignore_missing(fp8_verification *v, fp8_error *err);
 fp8_status fp8_verify_ignore_quantized(fp8_verification *v, fp8_error *err);

@@ -2,6 +2,7 @@
  *
  * verify_config.c - rules about what config.json says and what the tensors are: the method, the
  * activations, the list of modules that are not quantized, the tied head. */
+#include "ckpt/json_pick.h"
 #include "convert/names.h"
 #include "convert/verify.h"
 
@@ -19,6 +20,25 @@ fp8_status fp8_verify_config_missing(fp8_verification *v, fp8_error *err)
                         "%lld weights are FP8 with a scale, but config.json has no "
                         "quantization_config: loaders will take the codes for values",
                         (long long)s->roles.weights);
+    return FP8_OK;
+}
+
+/* Rule plain-cast, a warning: FP8 numbers without scales, and no word of it. */
+fp8_status fp8_verify_plain_cast(fp8_verification *v, fp8_error *err)
+{
+    (void)err;
+    const fp8_subject *s = &v->subject;
+    int64_t bare = 0, first = 0;
+    for (int64_t i = v->summary->tensors - 1; i >= 0; i--)
+        if (s->roles.tensors[i].role == FP8_ROLE_BARE_CODES) {
+            bare++;
+            first = i;
+        }
+    if (bare && s->roles.config.kind == FP8_CONFIG_NONE)
+        FP8_FOUND_WARNING(v, fp8_subject_tensor(s, first).name,
+                          "%lld tensors are FP8 without a scale, and no config says why: a plain "
+                          "cast, or the scales are lost",
+                          (long long)bare);
     return FP8_OK;
 }
 
@@ -93,6 +113,40 @@ fp8_status fp8_verify_activation_scheme(fp8_verification *v, fp8_error *err)
     return FP8_OK;
 }
 
+/* The dtype of the first FP8 weight, NONE if there is none. */
+static fp8_dtype first_code(const fp8_verification *v)
+{
+    for (int64_t i = 0; i < v->summary->tensors; i++)
+        if (v->subject.roles.tensors[i].role == FP8_ROLE_WEIGHT)
+            return fp8_subject_tensor(&v->subject, i).dtype;
+    return FP8_DTYPE_NONE;
+}
+
+/* Rule config-format: the name that config.json gives the codes, or their packing, is that of FP8.
+ * Loaders choose the code that unpacks them by it. */
+fp8_status fp8_verify_config_format(fp8_verification *v, fp8_error *err)
+{
+    static const char *const formats[] = {"float-quantized", "naive-quantized", "mxfp8-quantized",
+                                          "mixed-precision"};
+    const fp8_config_kind kind = v->subject.roles.config.kind;
+    fp8_pick p[] = {{"format", {0}}, {"fmt", {0}}};
+    char format[64], fmt[64];
+    FP8_TRY(fp8_json_pick(v->subject.config.quantization, p, 2, err));
+    fp8_pick_text(p[0].value, format, sizeof format);
+    fp8_pick_text(p[1].value, fmt, sizeof fmt);
+    bool fits = !format[0];
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+        fits |= !strcmp(format, formats[i]);
+    if (kind == FP8_CONFIG_CT && !fits)
+        FP8_FOUND_ERROR(v, NULL, "format \"%s\" is none that FP8 weights are stored in", format);
+    fp8_dtype code = first_code(v);
+    if (kind == FP8_CONFIG_HF_FP8 && ((code == FP8_E4M3FN && !strcmp(fmt, "e5m2")) ||
+                                      (code == FP8_E5M2 && !strcmp(fmt, "e4m3"))))
+        FP8_FOUND_ERROR(v, NULL, "fmt is \"%s\", but the weights are %s", fmt,
+                        fp8_dtype_name(code));
+    return FP8_OK;
+}
+
 /* The group of the weight `info`, NULL if config.json has none for it. */
 static fp8_status group_of(fp8_verification *v, const fp8_tensor_info *info,
                            const fp8_quant_group **group, fp8_error *err)
@@ -132,14 +186,16 @@ static fp8_status is_listed(fp8_nameset *list, const fp8_tensor_info *info, bool
 }
 
 /* A loader of this kind of config would take the unquantized weight for a quantized one, were it
- * not listed. Heads are linears to compressed-tensors, but not if they are tied. */
+ * not listed. Heads that are not tied are linears to compressed-tensors, and to transformers' fp8
+ * once there is a list: only without one does it leave them alone by itself. */
 static bool must_be_listed(const fp8_subject *s, const fp8_tensor_info *info)
 {
     const char *reason;
     fp8_kind kind = fp8_name_kind(&s->config, info->name, info->name_bytes, info->dtype, info->ndim,
                                   info->shape, &reason);
+    bool listing = s->roles.config.kind == FP8_CONFIG_HF_FP8 && s->roles.config.ignored.count > 0;
     if (kind == FP8_KIND_HEAD)
-        return s->roles.config.kind == FP8_CONFIG_CT && !s->config.tied;
+        return (s->roles.config.kind == FP8_CONFIG_CT || listing) && !s->config.tied;
     return kind == FP8_KIND_LINEAR || kind == FP8_KIND_EXPERTS;
 }
 

@@ -3,13 +3,12 @@
  * verify_files.c - rules about the folder: the index, and files that a loader might take for part
  * of the model. */
 #define _GNU_SOURCE
+#include "ckpt/index.h"
 #include "convert/verify.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <string.h>
-
-enum { MAX_INDEX_BYTES = 1 << 30 };
 
 /* Rule index: what was odd about the container when it was opened. */
 fp8_status fp8_verify_index(fp8_verification *v, fp8_error *err)
@@ -69,8 +68,8 @@ fp8_status fp8_verify_index_unlisted(fp8_verification *v, fp8_error *err)
     uint64_t bytes = 0;
     if (!ckpt->index_file)
         return FP8_OK;
-    FP8_TRY(fp8_read_text(v->ctx, ckpt->directory, ckpt->index_file, MAX_INDEX_BYTES, &text, &bytes,
-                          err));
+    FP8_TRY(fp8_read_text(v->ctx, ckpt->directory, ckpt->index_file, FP8_MAX_INDEX_BYTES, &text,
+                          &bytes, err));
     bool *listed = fp8_alloc_zeroed(v->ctx, (uint64_t)n, sizeof *listed);
     name = fp8_alloc(v->ctx, bytes);
     fp8_status status = FP8_OK;

@@ -220,13 +220,13 @@ fp8_status fp8_verify_kept(fp8_verification *v, fp8_error *err)
 }
 
 /* The value of a top-level key of a config; text NULL if it is not there. */
-static fp8_status value_of(const fp8_checkpoint *ckpt, fp8_span key, fp8_span *out, fp8_error *err)
+static fp8_status value_of(fp8_span config, fp8_span key, fp8_span *out, fp8_error *err)
 {
     fp8_json j;
     fp8_span other, value;
     bool more;
     *out = (fp8_span){NULL, 0};
-    fp8_json_open(&j, ckpt->config, ckpt->config_bytes);
+    fp8_json_open(&j, config.text, config.bytes);
     FP8_TRY(fp8_json_enter_object(&j, err));
     for (;;) {
         FP8_TRY(fp8_json_next_key(&j, &other, &more, err));
@@ -261,28 +261,29 @@ static bool same_value(fp8_span a, fp8_span b)
     return true;
 }
 
-/* Rule config-changed: what config.json says besides the quantization is what the source's says. */
-fp8_status fp8_verify_config_changed(fp8_verification *v, fp8_error *err)
+/* What config.json says besides the quantization, wherever that stands. */
+static fp8_status rest_of_config(const fp8_checkpoint *ckpt, fp8_span *out, fp8_error *err)
 {
-    const fp8_checkpoint *ours = v->subject.ckpt, *theirs = v->source.ckpt;
+    char *text;
+    FP8_TRY(fp8_config_splice(ckpt->ctx, ckpt->config, ckpt->config_bytes, NULL, &text, &out->bytes,
+                              err));
+    out->text = text;
+    return FP8_OK;
+}
+
+static fp8_status compare_members(fp8_verification *v, fp8_span ours, fp8_span theirs,
+                                  fp8_error *err)
+{
     fp8_json j;
     fp8_span key, value, our_value;
     bool more;
-    if (!theirs->config)
-        return FP8_OK;
-    if (!ours->config) {
-        FP8_FOUND_ERROR(v, NULL, "the source has a config.json, the checkpoint has none");
-        return FP8_OK;
-    }
-    fp8_json_open(&j, theirs->config, theirs->config_bytes);
+    fp8_json_open(&j, theirs.text, theirs.bytes);
     FP8_TRY(fp8_json_enter_object(&j, err));
     for (;;) {
         FP8_TRY(fp8_json_next_key(&j, &key, &more, err));
         if (!more)
             return FP8_OK;
         FP8_TRY(fp8_json_skip(&j, &value, err));
-        if (fp8_json_equals(key, "quantization_config"))
-            continue;
         FP8_TRY(value_of(ours, key, &our_value, err));
         if (!our_value.text)
             FP8_FOUND_ERROR(v, NULL, "config.json lacks \"%.*s\"", (int)key.bytes, key.text);
@@ -290,6 +291,26 @@ fp8_status fp8_verify_config_changed(fp8_verification *v, fp8_error *err)
             FP8_FOUND_ERROR(v, NULL, "config.json: \"%.*s\" is not as in the source",
                             (int)key.bytes, key.text);
     }
+}
+
+/* Rule config-changed: what config.json says besides the quantization is what the source's says. */
+fp8_status fp8_verify_config_changed(fp8_verification *v, fp8_error *err)
+{
+    fp8_span ours = {NULL, 0}, theirs = {NULL, 0};
+    if (!v->source.ckpt->config)
+        return FP8_OK;
+    if (!v->subject.ckpt->config) {
+        FP8_FOUND_ERROR(v, NULL, "the source has a config.json, the checkpoint has none");
+        return FP8_OK;
+    }
+    fp8_status status = rest_of_config(v->subject.ckpt, &ours, err);
+    if (status == FP8_OK)
+        status = rest_of_config(v->source.ckpt, &theirs, err);
+    if (status == FP8_OK)
+        status = compare_members(v, ours, theirs, err);
+    fp8_release(v->subject.ckpt->ctx, (void *)(uintptr_t)ours.text);
+    fp8_release(v->source.ckpt->ctx, (void *)(uintptr_t)theirs.text);
+    return status;
 }
 
 /* A file of the source that belongs to the model but holds no weights. */

@@ -83,11 +83,12 @@ VEC_FN bool vec_all(vec_f32 x)
     return _mm256_movemask_ps(x) == 0xFF;
 }
 
-/* -0 becomes +0. */
-VEC_FN vec_f32 vec_plus_zero(vec_f32 x)
+/* Negative numbers whose magnitude has bits of at most `zero` become +0. */
+VEC_FN vec_f32 vec_plus_zero(vec_f32 x, uint32_t zero)
 {
-    const __m256i zero = _mm256_cmpeq_epi32(_mm256_castps_si256(x), _mm256_set1_epi32(INT32_MIN));
-    return _mm256_andnot_ps(_mm256_castsi256_ps(zero), x);
+    const __m256i above = _mm256_set1_epi32((int)(0x80000001 + zero)); /* the least is -0 */
+    const __m256i small = _mm256_cmpgt_epi32(above, _mm256_castps_si256(x));
+    return _mm256_andnot_ps(_mm256_castsi256_ps(small), x);
 }
 
 VEC_FN vec_f32 vec_load_f32(const void *p)
@@ -136,10 +137,10 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(both, 0xD8));
 }
 
-VEC_FN vec_f32 vec_round_bf16(vec_f32 x, vec_known known)
+VEC_FN vec_f32 vec_round_bf16(vec_f32 x)
 {
     const __m256i kept = _mm256_set1_epi32((int)0xFFFF0000);
-    return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_bits(x, known), kept));
+    return _mm256_castsi256_ps(_mm256_and_si256(vec_bf16_bits(x, VEC_NOTHING), kept));
 }
 
 VEC_FN vec_f32 vec_round_f16(vec_f32 x)
@@ -161,7 +162,7 @@ VEC_FN void vec_store_f16(void *p, vec_f32 x)
  * e4m3fn moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
 VEC_FN void vec_decode_fn(vec_f32 x[4], const void *p, fp8_format f)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int64_t k = 0; k < 2; k++) {
         const __m128i codes = _mm_loadu_si128((const __m128i *)p + k);
         const __m256i wide = _mm256_cvtepi8_epi16(codes);
         __m256i half = _mm256_slli_epi16(wide, 8);
@@ -208,30 +209,37 @@ VEC_FN vec_f32 vec_decode_e8m0(const void *p)
     return _mm256_castsi256_ps(_mm256_or_si256(bits, _mm256_and_si256(is_nan, top)));
 }
 
-/* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. */
-VEC_FN __m256i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound)
+/* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. With
+ * `first` < 23, x is rounded to so many bits of mantissa before: adding 2^(E + 23 - first) and
+ * taking it off again does that, and a carry to 2^(E + 1) counts as the code above. */
+VEC_FN __m256i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound, int first)
 {
     const int drop = 23 - f.mantissa_bits;
-    const __m256 a = _mm256_min_ps(bound, vec_abs(x)); /* NaN stays */
+    __m256 a = _mm256_min_ps(bound, vec_abs(x)); /* NaN stays */
     const __m256i smallest = _mm256_set1_epi32((128 - f.bias) << 23);
-    const __m256i exponent = _mm256_max_epu32(
-        _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7F800000)), smallest);
+    const __m256i own = _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7F800000));
+    if (first < 23) {
+        const __m256 shifter =
+            _mm256_castsi256_ps(_mm256_add_epi32(own, _mm256_set1_epi32((23 - first) << 23)));
+        a = _mm256_sub_ps(_mm256_add_ps(a, shifter), shifter);
+    }
+    const __m256i exponent = _mm256_max_epu32(own, smallest);
     const __m256i addend = _mm256_add_epi32(exponent, _mm256_set1_epi32(drop << 23));
     const __m256i sum = _mm256_castps_si256(_mm256_add_ps(a, _mm256_castsi256_ps(addend)));
     return _mm256_add_epi32(_mm256_sub_epi32(sum, addend), _mm256_srli_epi32(exponent, drop));
 }
 
-/* Codes of x[0..3], in order: fp8_encode of each. */
-VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
+/* Codes of x[0..3], in order: fp8_encode of each, rounded to `first` bits of mantissa before. */
+VEC_FN vec_codes vec_encode_twice(const vec_f32 x[4], fp8_format f, bool saturate, int first)
 {
     const uint32_t top = f.max_code + (saturate ? 0 : 1); /* clamped to this code's value */
     const vec_f32 bound = _mm256_set1_ps(
         fp8_f32_of_bits((top << (23 - f.mantissa_bits)) + ((uint32_t)(127 - f.bias) << 23)));
     const __m256i offset = _mm256_set1_epi16((short)((128 - f.bias) << f.mantissa_bits));
-    __m256i low =
-        _mm256_packs_epi32(vec_encode_lanes(x[0], f, bound), vec_encode_lanes(x[1], f, bound));
-    __m256i high =
-        _mm256_packs_epi32(vec_encode_lanes(x[2], f, bound), vec_encode_lanes(x[3], f, bound));
+    __m256i low = _mm256_packs_epi32(vec_encode_lanes(x[0], f, bound, first),
+                                     vec_encode_lanes(x[1], f, bound, first));
+    __m256i high = _mm256_packs_epi32(vec_encode_lanes(x[2], f, bound, first),
+                                      vec_encode_lanes(x[3], f, bound, first));
     low = _mm256_subs_epi16(low, offset);
     high = _mm256_subs_epi16(high, offset);
     if (f.fnuz && !saturate) { /* overflow becomes what NaN is: a large negative number */
@@ -251,6 +259,12 @@ VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
         sign = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, _mm256_setzero_si256()), sign);
     codes = _mm256_or_si256(codes, sign);
     return _mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+/* Codes of x[0..3], in order: fp8_encode of each. */
+VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
+{
+    return vec_encode_twice(x, f, saturate, 23);
 }
 
 VEC_FN void vec_store_codes(void *p, vec_codes codes)

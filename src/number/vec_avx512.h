@@ -74,12 +74,12 @@ VEC_FN bool vec_all(vec_f32 x)
     return _mm512_movepi32_mask(_mm512_castps_si512(x)) == 0xFFFF;
 }
 
-/* -0 becomes +0. */
-VEC_FN vec_f32 vec_plus_zero(vec_f32 x)
+/* Negative numbers whose magnitude has bits of at most `zero` become +0. */
+VEC_FN vec_f32 vec_plus_zero(vec_f32 x, uint32_t zero)
 {
     const __m512i bits = _mm512_castps_si512(x);
-    const __mmask16 other = _mm512_cmpneq_epi32_mask(bits, _mm512_set1_epi32(INT32_MIN));
-    return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(other, bits));
+    const __m512i top = _mm512_set1_epi32((int)(0x80000000 + zero)); /* the least is -0 */
+    return _mm512_castsi512_ps(_mm512_maskz_mov_epi32(_mm512_cmpgt_epi32_mask(bits, top), bits));
 }
 
 VEC_FN vec_f32 vec_load_f32(const void *p)
@@ -128,10 +128,10 @@ VEC_FN void vec_store_bf16_pair(void *p, vec_f32 a, vec_f32 b, vec_known known)
     _mm512_storeu_si512(p, _mm512_permutexvar_epi64(order, both));
 }
 
-VEC_FN vec_f32 vec_round_bf16(vec_f32 x, vec_known known)
+VEC_FN vec_f32 vec_round_bf16(vec_f32 x)
 {
     const __m512i kept = _mm512_set1_epi32((int)0xFFFF0000);
-    return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_bits(x, known), kept));
+    return _mm512_castsi512_ps(_mm512_and_si512(vec_bf16_bits(x, VEC_NOTHING), kept));
 }
 
 VEC_FN vec_f32 vec_round_f16(vec_f32 x)
@@ -154,7 +154,7 @@ VEC_FN void vec_store_f16(void *p, vec_f32 x)
  * e4m3fn moved into fp16 is 2^-8 of its value, and its NaN is where adding one carries. */
 VEC_FN void vec_decode_fn(vec_f32 x[4], const void *p, fp8_format f)
 {
-    for (int k = 0; k < 2; k++) {
+    for (int64_t k = 0; k < 2; k++) {
         const __m256i codes = _mm256_loadu_si256((const __m256i *)p + k);
         const __m512i wide = _mm512_cvtepi8_epi16(codes);
         __m512i half = _mm512_slli_epi16(wide, 8);
@@ -203,31 +203,38 @@ VEC_FN vec_f32 vec_decode_e8m0(const void *p)
     return _mm512_castsi512_ps(_mm512_mask_or_epi32(bits, is_nan, bits, top));
 }
 
-/* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. */
-VEC_FN __m512i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound)
+/* The magnitude plus (128 - bias) << mantissa_bits in each lane; NaN a large negative number. With
+ * `first` < 23, x is rounded to so many bits of mantissa before: adding 2^(E + 23 - first) and
+ * taking it off again does that, and a carry to 2^(E + 1) counts as the code above. */
+VEC_FN __m512i vec_encode_lanes(vec_f32 x, fp8_format f, vec_f32 bound, int first)
 {
     const int drop = 23 - f.mantissa_bits;
-    const __m512 a = _mm512_min_ps(bound, vec_abs(x)); /* NaN stays */
+    __m512 a = _mm512_min_ps(bound, vec_abs(x)); /* NaN stays */
     const __m512i smallest = _mm512_set1_epi32((128 - f.bias) << 23);
-    const __m512i exponent = _mm512_max_epu32(
-        _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7F800000)), smallest);
+    const __m512i own = _mm512_and_si512(_mm512_castps_si512(a), _mm512_set1_epi32(0x7F800000));
+    if (first < 23) {
+        const __m512 shifter =
+            _mm512_castsi512_ps(_mm512_add_epi32(own, _mm512_set1_epi32((23 - first) << 23)));
+        a = _mm512_sub_ps(_mm512_add_ps(a, shifter), shifter);
+    }
+    const __m512i exponent = _mm512_max_epu32(own, smallest);
     const __m512i addend = _mm512_add_epi32(exponent, _mm512_set1_epi32(drop << 23));
     const __m512i sum = _mm512_castps_si512(_mm512_add_ps(a, _mm512_castsi512_ps(addend)));
     return _mm512_add_epi32(_mm512_sub_epi32(sum, addend),
                             _mm512_srlv_epi32(exponent, _mm512_set1_epi32(drop)));
 }
 
-/* Codes of x[0..3], in order: fp8_encode of each. */
-VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
+/* Codes of x[0..3], in order: fp8_encode of each, rounded to `first` bits of mantissa before. */
+VEC_FN vec_codes vec_encode_twice(const vec_f32 x[4], fp8_format f, bool saturate, int first)
 {
     const uint32_t top = f.max_code + (saturate ? 0 : 1); /* clamped to this code's value */
     const vec_f32 bound = _mm512_set1_ps(
         fp8_f32_of_bits((top << (23 - f.mantissa_bits)) + ((uint32_t)(127 - f.bias) << 23)));
     const __m512i offset = _mm512_set1_epi16((short)((128 - f.bias) << f.mantissa_bits));
-    __m512i low =
-        _mm512_packs_epi32(vec_encode_lanes(x[0], f, bound), vec_encode_lanes(x[1], f, bound));
-    __m512i high =
-        _mm512_packs_epi32(vec_encode_lanes(x[2], f, bound), vec_encode_lanes(x[3], f, bound));
+    __m512i low = _mm512_packs_epi32(vec_encode_lanes(x[0], f, bound, first),
+                                     vec_encode_lanes(x[1], f, bound, first));
+    __m512i high = _mm512_packs_epi32(vec_encode_lanes(x[2], f, bound, first),
+                                      vec_encode_lanes(x[3], f, bound, first));
     low = _mm512_subs_epi16(low, offset);
     high = _mm512_subs_epi16(high, offset);
     if (f.fnuz && !saturate) { /* overflow becomes what NaN is: a large negative number */
@@ -248,6 +255,12 @@ VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
     codes = _mm512_or_si512(codes, sign);
     return _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), codes);
+}
+
+/* Codes of x[0..3], in order: fp8_encode of each. */
+VEC_FN vec_codes vec_encode(const vec_f32 x[4], fp8_format f, bool saturate)
+{
+    return vec_encode_twice(x, f, saturate, 23);
 }
 
 VEC_FN void vec_store_codes(void *p, vec_codes codes)

@@ -39,26 +39,26 @@ VEC_FN void vec_load_group(vec_f32 x[4], const void *p, fp8_dtype dtype)
         vec_decode_fn(x, p, vec_format(dtype));
         return;
     }
-    for (int k = 0; k < 4; k++)
+    for (int64_t k = 0; k < 4; k++)
         x[k] = vec_load((const char *)p + k * VEC_LANES * vec_element_bytes(dtype), dtype);
 }
 
 VEC_FN void vec_store_group_f32(void *p, const vec_f32 x[4])
 {
-    for (int k = 0; k < 4; k++)
+    for (int64_t k = 0; k < 4; k++)
         vec_store_f32((char *)p + k * VEC_LANES * 4, x[k]);
 }
 
 VEC_FN void vec_store_group_f16(void *p, const vec_f32 x[4])
 {
-    for (int k = 0; k < 4; k++)
+    for (int64_t k = 0; k < 4; k++)
         vec_store_f16((char *)p + k * VEC_LANES * 2, x[k]);
 }
 
 VEC_FN void vec_store_group_bf16(void *p, const vec_f32 x[4], vec_known known)
 {
     vec_store_bf16_pair(p, x[0], x[1], known);
-    vec_store_bf16_pair((char *)p + VEC_LANES * 4, x[2], x[3], known);
+    vec_store_bf16_pair((char *)p + (size_t)VEC_LANES * 4, x[2], x[3], known);
 }
 
 /* VEC_GROUP elements at p = x rounded to nearest even; overflow as fp8_cast's `saturate`. */

@@ -8,7 +8,7 @@ static const fp8_backend *const backends[] = {&fp8_backend_cpu, &fp8_backend_ref
 
 const fp8_kernel *fp8_kernel_at(size_t i)
 {
-    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++) {
         if (i < backends[b]->count)
             return &backends[b]->kernels[i];
         i -= backends[b]->count;
@@ -33,10 +33,13 @@ static bool fits(fp8_dtype has, fp8_dtype wanted)
 
 const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dtype to)
 {
-    const fp8_kernel *best = NULL, *kernel;
-    for (size_t i = 0; (kernel = fp8_kernel_at(i)); i++)
-        if (kernel->op == op && kernel->isa <= isa && fits(kernel->from, from) &&
-            fits(kernel->to, to) && (!best || kernel->isa > best->isa))
-            best = kernel;
+    const fp8_kernel *best = NULL;
+    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++) {
+        const fp8_kernel *const end = backends[b]->kernels + backends[b]->count;
+        for (const fp8_kernel *kernel = backends[b]->kernels; kernel < end; kernel++)
+            if (kernel->op == op && kernel->isa <= isa && fits(kernel->from, from) &&
+                fits(kernel->to, to) && (!best || kernel->isa > best->isa))
+                best = kernel;
+    }
     return best;
 }

@@ -62,7 +62,8 @@ typedef struct fp8_encode_run {
     const float *operand;
     int64_t n, unit;
     float max;      /* at most that of the code's dtype */
-    bool plus_zero; /* a quotient of -0 becomes +0; only e4m3fn codes that are not multiplied */
+    bool plus_zero; /* only for e4m3fn: a negative quotient becomes +0 .. */
+    uint32_t zero;  /* .. if its magnitude has bits of at most this */
 } fp8_encode_run;
 typedef void fp8_kernel_encode(const fp8_encode_run *run); /* of all three */
 
@@ -131,6 +132,6 @@ const fp8_kernel *fp8_kernel_pick(fp8_isa isa, fp8_op op, fp8_dtype from, fp8_dt
 /* For kernels.inc: OP and op name the operation twice (FP8_OP_OP, fp8_kernel_op). */
 #define FP8_KERNEL_DECLARE(OP, op, isa, from, to, function) fp8_kernel_##op function;
 #define FP8_KERNEL_ROW(OP, op, isa, from, to, function) \
-    {#function, FP8_OP_##OP, isa, from, to, {.op = function}},
+    {#function, FP8_OP_##OP, isa, from, to, {.op = (function)}},
 
 #endif

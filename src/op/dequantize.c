@@ -49,13 +49,15 @@ static void load_scales(const dequantize_job *job, int64_t grid_row, int64_t uni
         scale[k] = load(first, k * t->stride[1]);
 }
 
-/* wide[0..n) = the scale of each column [col0, col0 + n); scale[0] belongs to col0's unit. */
-static void widen_scales(const float *scale, int64_t unit, int64_t col0, int64_t n, float *wide)
+/* wide[0..n) = the scale of each column [col0, col0 + n), which lie in `units` units of `unit`
+ * columns; scale[0] belongs to col0's unit. */
+static void widen_scales(const float *scale, int64_t units, int64_t unit, int64_t col0, int64_t n,
+                         float *wide)
 {
-    int64_t left = unit - col0 % unit;
-    for (int64_t j = 0; j < n; scale++, left = unit) {
-        const float one = *scale;
-        for (const int64_t end = fp8_min_i64(j + left, n); j < end; j++)
+    int64_t j = 0, next = unit - col0 % unit;
+    for (int64_t u = 0; u < units; u++, next += unit) {
+        const float one = scale[u];
+        for (const int64_t end = fp8_min_i64(next, n); j < end; j++)
             wide[j] = one;
     }
 }
@@ -97,7 +99,7 @@ static void dequantize_piece(const dequantize_job *job, int64_t row, int64_t end
         if (grid_row != loaded) {
             load_scales(job, grid_row, unit0, units, scale);
             if (by_element)
-                widen_scales(scale, job->unit_cols, col0, n, wide);
+                widen_scales(scale, units, job->unit_cols, col0, n, wide);
             loaded = grid_row;
         }
         if (by_element)

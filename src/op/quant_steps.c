@@ -179,7 +179,7 @@ static void encode_rows(const fp8_quant *q, const fp8_slab *slab, const float *o
         const char *x = row_of(slab->x, i);
         uint8_t *out = (uint8_t *)codes->data + i * codes->stride[0];
         const fp8_encode_run run = {
-            x, out, row, q->cols, q->unit_cols, slab->max, q->row->plus_zero};
+            x, out, row, q->cols, q->unit_cols, slab->max, q->row->plus_zero, slab->zero};
         if (!kernel || !can_multiply(q, row))
             fp8_ref_encode_row(q, x, slab->x->stride[1], row, out, codes->stride[1]);
         else
@@ -204,15 +204,23 @@ void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *oper
     encode_rows(&row, &all, first, &out);
 }
 
+/* Bits of the largest number that rounds to zero where the rule rounds a quotient: half of the
+ * dtype's least, a tie that goes to the even zero. */
+static uint32_t largest_zero(const fp8_quant *q)
+{
+    if (!q->row->quotient_in_input || q->in == FP8_F32)
+        return 0;
+    return fp8_bits_of_f32(q->in == FP8_F16 ? 0x1p-25f : 0x1p-134f);
+}
+
 /* The encode kernel that does all that q asks for; NULL if only the reference does. */
 static const fp8_kernel *encode_kernel(fp8_isa isa, const fp8_quant *q)
 {
     if (q->desc.nan == FP8_NAN_ORIGINAL)
         return NULL;
     /* x over a power of two is a number of x's dtype already, or too small to be other than a zero
-     * code, or too large. Whether it is zero itself matters to plus_zero alone. */
-    const bool exact = q->row->exponent && !q->row->plus_zero;
-    const bool twice = q->row->quotient_in_input && q->in != FP8_F32 && !exact;
+     * code, or too large. */
+    const bool twice = q->row->quotient_in_input && q->in != FP8_F32 && !q->row->exponent;
     const fp8_op op = twice         ? FP8_OP_ENCODE_TWICE
                       : q->multiply ? FP8_OP_ENCODE_MULTIPLY
                                     : FP8_OP_ENCODE_DIVIDE;
@@ -228,7 +236,8 @@ fp8_slab fp8_slab_of(const fp8_context *ctx, const fp8_quant *q, const fp8_tenso
                       .end = x->shape[0],
                       .amax = fp8_kernel_pick(isa, FP8_OP_AMAX, q->in, FP8_F32),
                       .encode = contiguous ? encode_kernel(isa, q) : NULL,
-                      .max = fp8_rule_code_max(q->row, q->code)};
+                      .max = fp8_rule_code_max(q->row, q->code),
+                      .zero = largest_zero(q)};
 }
 
 void fp8_clear_padding(const fp8_tensor *codes, int64_t rows)

@@ -17,6 +17,7 @@ typedef struct fp8_slab {
     const fp8_kernel *amax;
     const fp8_kernel *encode; /* NULL: only the reference does all that is asked for */
     float max;                /* of the codes */
+    uint32_t zero;            /* bits of the largest quotient that is zero, where -0 becomes +0 */
 } fp8_slab;
 
 /* All rows of x, with the kernels for the context's instruction set. */

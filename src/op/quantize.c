@@ -66,7 +66,7 @@ fp8_status fp8_quant_prepare(fp8_quant *q, const fp8_quantize_desc *desc, fp8_dt
     *q = (fp8_quant){.desc = *desc, .in = in, .code = code, .scale = scale};
     FP8_TRY(fp8_rule_find(&key, &q->row, err));
     /* The reciprocal of a power of two is exact, and so the product is the quotient. */
-    q->multiply = q->row->multiply || (q->row->exponent && !q->row->plus_zero);
+    q->multiply = q->row->multiply || q->row->exponent;
     if (q->row->refuses_nan && desc->nan == FP8_NAN_ORIGINAL)
         q->desc.nan = FP8_NAN_REFUSE;
     q->rows = rows;

@@ -26,6 +26,19 @@ class BadInput(command.Case):
         (self.folder / "empty").mkdir()
         self.quantize_fails("empty", says=["empty"])
 
+    def test_no_tensors(self):
+        self.checkpoint(tensors={})
+        self.quantize_fails("model", says=["model", "no tensor"])
+
+    def test_scaled_integers_in_an_fp8_model(self):
+        """Codes whose dtype was lost must not be carried over without their scales."""
+        tensors = {"a.weight": ("U8", [8, 8], bytes(64)), "a.weight_scale_inv": ("F32", [1, 1], b"\0\0\x80?"),
+                   "b.weight": ("F8_E4M3", [8, 8], bytes(64)), "b.weight_scale_inv": ("F32", [1, 1], b"\0\0\x80?")}
+        quant = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+        self.checkpoint(tensors=tensors, config={"model_type": "llama", "quantization_config": quant})
+        self.fails("dequantize", "model", "-o", "out", code=3, says=["a.weight_scale_inv"])
+        self.assert_no_output()
+
     def test_bad_headers(self):
         good = command.safetensors(command.llama())
         for name, data in {

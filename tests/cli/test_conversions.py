@@ -68,6 +68,27 @@ class Conversions(command.Case):
         chosen = plan("--scheme", "ct-block", "--set", "*.q_proj=ct-channel")
         self.assertEqual((chosen[q]["scheme"], chosen[up]["scheme"]), ("ct-channel", "ct-block"))
 
+    def test_set_that_changes_nothing(self):
+        """A norm cannot be quantized: --set on norms alone is a mistake, which is said."""
+        self.checkpoint()
+        done = self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "--set", "*norm*=hf-block")
+        self.assertIn("'*norm*=hf-block' changes no tensor", done.stderr)
+        done = self.run_fp8("quantize", "model", "-o", "out", "--dry-run", "--set", "*proj*=hf-block")
+        self.assertEqual(done.stderr, "")
+
+    def bytes_in(self, name):
+        return sum(path.stat().st_size for path in (self.folder / name).rglob("*") if path.is_file())
+
+    def test_disk(self):
+        """What a plan says that the output needs is what its files have: shards, index, config, carried files."""
+        source = self.sharded("model", [command.llama(1), {"x.weight": command.norm(5)}])
+        (source / "tokenizer.json").write_text("{}" * 1000)
+        for n, scheme in enumerate(("hf-block", "modelopt-pcpt", "ct-channel")):
+            plan = parse_json(self.run_fp8("quantize", "model", "-o", f"out{n}", "--scheme", scheme, "--dry-run",
+                                           "--json").stdout)
+            self.run_fp8("quantize", "model", "-o", f"out{n}", "--scheme", scheme, "-q")
+            self.assertEqual(plan["summary"]["disk_bytes"], self.bytes_in(f"out{n}"))
+
     def test_json(self):
         self.checkpoint()
         made = parse_json(self.run_fp8("quantize", "model", "-o", "out", "--json").stdout)
@@ -77,6 +98,7 @@ class Conversions(command.Case):
         self.assertEqual(sum(row["bytes_in"] for row in plan["tensors"]), plan["summary"]["bytes_in"])
         self.assertEqual(plan["summary"]["bytes_out"], made["bytes_out"])
         self.assertTrue(all(row["reason"] for row in plan["tensors"]))
+        self.assertEqual(plan["summary"]["disk_bytes"], self.bytes_in("out"))
         seen = parse_json(self.run_fp8("inspect", "out", "--json").stdout)
         self.assertEqual(seen["scheme"], "hf-block")
         self.assertEqual(sum(t["tensors"] for t in seen["dtypes"].values()), len(seen["tensors"]))
@@ -98,6 +120,22 @@ class Conversions(command.Case):
             self.assertIn("\u4e2d", text)
         names = [t["name"] for t in parse_json(self.run_fp8("inspect", "model", "--json").stdout)["tensors"]]
         self.assertEqual(sorted(names), sorted(["a\x1b[31mred\n\"\\\0\u202e.weight", "\u4e2d"]))
+
+    def test_names_of_scales_mean_nothing_without_fp8(self):
+        """A weight called weight_scale, a marker of another type: plain tensors of a plain model."""
+        names = ["x.weight_scale", "y.weight_scale_inv", "z.input_scale", "scaled_fp8", "z.comfy_quant"]
+        self.checkpoint(tensors={**command.llama(), **{name: command.bf16(8, 8) for name in names}})
+        self.assertNotIn("left out", self.run_fp8("quantize", "model", "-o", "out").stderr)
+        out = [t["name"] for t in parse_json(self.run_fp8("inspect", "out", "--json").stdout)["tensors"]]
+        for name in names:
+            self.assertIn(name, out)
+
+    def test_nested_null_announcement(self):
+        """What a conversion takes out of config.json is no damage to it."""
+        text = {"model_type": "llama", "quantization_config": None}
+        self.checkpoint(config={"model_type": "llava", "compression_config": None, "text_config": text})
+        self.run_fp8("quantize", "model", "-o", "out", "-q")
+        self.run_fp8("verify", "out", "--against", "model", "-q")
 
     def test_progress(self):
         self.checkpoint()

@@ -63,6 +63,12 @@ class Usage(command.Case):
             self.fails(*arguments, code=2, says=says)
         self.assert_no_output()
 
+    def test_option_of_another_verb(self):
+        self.fails("quantize", "m", "-o", "o", "--dtype", "f16", code=2, says=["quantize does not take --dtype"])
+        for option in ("--keep", "--only", "--set"):
+            self.fails("dequantize", "m", "-o", "o", option, "x", code=2, says=["dequantize does not take " + option])
+            self.assertNotIn(option, self.run_fp8("dequantize", "--help").stdout)
+
     def test_lists_come_from_the_library(self):
         import json
         listed = json.loads(self.run_fp8("schemes", "--json").stdout)

@@ -298,6 +298,16 @@ static void the_place_of_a_bad_file_name_is_told(void **state)
     assert_int_equal(err.pos, strlen("{\"weight_map\":{\"t0\":\""));
 }
 
+/* Refused by its size alone; the file is a hole. */
+static void an_index_over_the_limit_is_not_read(void **state)
+{
+    (void)state;
+    make_model("vast", GOOD_INDEX);
+    assert_int_equal(truncate(sandbox_path("vast/model.safetensors.index.json"), 1000000001), 0);
+    open_bad("vast", FP8_E_FORMAT,
+             "index.json: has 1000000001 bytes, must have at most 1000000000");
+}
+
 static void oddities_of_an_index_are_warned_of(void **state)
 {
     (void)state;
@@ -543,6 +553,7 @@ int main(void)
         CASE(symbolic_links_are_followed_but_not_in_circles),
         CASE(index_rules_have_messages),
         CASE(the_place_of_a_bad_file_name_is_told),
+        CASE(an_index_over_the_limit_is_not_read),
         CASE(oddities_of_an_index_are_warned_of),
         CASE(a_tensor_in_two_shards_is_read_once),
         CASE(tensors_are_found_and_read),

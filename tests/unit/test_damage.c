@@ -41,6 +41,8 @@ static float *floats(edit_tensor *t)
     return (float *)(void *)t->data;
 }
 
+static void config_without_quantization(edit_model *m);
+
 /* ---- Damage to the model ------------------------------------------------------------------- */
 
 static void nothing(edit_model *m)
@@ -138,6 +140,45 @@ static void scale_transposed(edit_model *m)
     t->shape[1] = rows;
 }
 
+static void scale_renamed(edit_model *m)
+{
+    strcpy(edit_find(m, GATE "_scale_inv")->name, GATE "_scale");
+}
+
+static void channel_scale_renamed(edit_model *m)
+{
+    strcpy(edit_find(m, GATE "_scale")->name, GATE "_scale_inv");
+}
+
+static void channel_scale_flattened(edit_model *m)
+{
+    edit_find(m, GATE "_scale")->ndim = 1;
+}
+
+static void codes_called_integers(edit_model *m)
+{
+    edit_find(m, GATE)->dtype = FP8_U8;
+}
+
+static void format_of_packed_integers(edit_model *m)
+{
+    edit_config(m, "\"format\": \"float-quantized\",\n    \"g",
+                "\"format\": \"pack-quantized\",\n    \"g");
+}
+
+static void fmt_of_another_format(edit_model *m)
+{
+    edit_config(m, "\"quant_method\": \"fp8\"", "\"fmt\": \"e5m2\", \"quant_method\": \"fp8\"");
+}
+
+static void scales_and_config_removed(edit_model *m)
+{
+    config_without_quantization(m);
+    for (int i = m->count - 1; i >= 0; i--)
+        if (strstr(m->tensors[i].name, "_scale_inv"))
+            edit_remove(m, m->tensors[i].name);
+}
+
 static void scale_of_integers(edit_model *m)
 {
     edit_find(m, GATE "_scale_inv")->dtype = FP8_I32;
@@ -182,6 +223,13 @@ static void ignore_entry_removed(edit_model *m)
 static void head_no_longer_ignored(edit_model *m)
 {
     edit_config(m, "\"lm_head\"", "");
+}
+
+static void fp8_head_no_longer_ignored(edit_model *m)
+{
+    edit_config(m, "\"lm_head\",", "");
+    edit_config(m, "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    edit_copy(m, "model.embed_tokens.weight", "lm_head.weight");
 }
 
 static void ignore_entry_added(edit_model *m)
@@ -421,6 +469,22 @@ static const damage table[] = {
      LAYER "self_attn.k_proj.weight", false, NULL},
     {"head not ignored", &channel, head_no_longer_ignored, NULL, ALONE, "ignore-missing",
      "lm_head.weight", false, NULL},
+    {"head not ignored, fp8", &block, fp8_head_no_longer_ignored, NULL, ALONE, "ignore-missing",
+     "lm_head.weight", false, NULL},
+    {"scale renamed", &block, scale_renamed, NULL, ALONE, "scale-name", GATE "_scale", false, NULL},
+    {"scale renamed, channel", &channel, channel_scale_renamed, NULL, ALONE, "scale-name",
+     GATE "_scale_inv", false, NULL},
+    {"scale flattened", &channel, channel_scale_flattened, NULL, ALONE, "scale-form", GATE "_scale",
+     false, NULL},
+    {"codes as integers", &block, codes_called_integers, NULL, ALONE, "weight-dtype",
+     GATE "_scale_inv", false, NULL},
+    {"codes as integers, channel", &channel, codes_called_integers, NULL, ALONE, "weight-dtype",
+     GATE "_scale", false, NULL},
+    {"packed format", &channel, format_of_packed_integers, NULL, ALONE, "config-format", "", false,
+     "pack-quantized"},
+    {"fmt", &block, fmt_of_another_format, NULL, ALONE, "config-format", "", false, "e5m2"},
+    {"scales and config removed", &block, scales_and_config_removed, NULL, ALONE, "plain-cast",
+     LAYER "mlp.down_proj.weight", true, NULL},
     {"ignore entry added", &block, ignore_entry_added, NULL, ALONE, "ignore-quantized", GATE, false,
      NULL},
     {"ignore entry of nothing", &channel, ignore_entry_without_module, NULL, ALONE,

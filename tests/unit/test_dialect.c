@@ -201,8 +201,13 @@ static void fused_parts_are_known(void **state)
     f = fp8_fused_part("x.down_proj.weight", 18);
     assert_null(f.name);
     assert_int_equal(f.count, 1);
+    assert_false(fp8_fused_part("mlp.up_proj.weight", 18).expert);
     f = fp8_fused_part("mlp.experts.3.up_proj.weight", 28);
-    assert_null(f.name);
+    assert_string_equal(f.name, "w13");
+    assert_true(f.expert && f.index == 1 && f.count == 2);
+    f = fp8_fused_part("moe.experts.3.w1.weight", 23);
+    assert_true(f.expert && f.index == 0 && f.count == 2);
+    assert_null(fp8_fused_part("mlp.experts.3.q_proj.weight", 27).name);
 }
 
 static void the_document_has_every_dialect(void **state)

@@ -98,6 +98,10 @@ static void linear_weights_only(void **state)
         assert_true(strlen(row.reason) > 3);
     }
     fp8_plan_summary s;
+    fp8_convert_summary(conv, NULL);
+    s.tensors = 7;
+    fp8_convert_summary(NULL, &s);
+    assert_int_equal(s.tensors, 0);
     fp8_convert_summary(conv, &s);
     assert_int_equal(s.tensors, s.changed + s.kept);
     assert_int_equal(s.shards_out, 2);
@@ -175,6 +179,17 @@ static void engines_keep_what_they_cannot_read(void **state)
     fp8_convert_free(conv);
 }
 
+/* transformers' quantizer cuts a weight into whole blocks and knows no others. */
+static void rules_meet_the_shapes_in_the_plan(void **state)
+{
+    (void)state;
+    fp8_convert_desc d = request(NULL, 0);
+    d.numerics = "transformers";
+    must_refuse(&d, FP8_E_SHAPE, "self_attn.q_proj.weight: rule 'transformers' takes whole blocks");
+    must_refuse(&d, FP8_E_SHAPE, "[256,192] is no multiple of 128 x 128");
+    assert_int_not_equal(access(sandbox_path("out.partial"), F_OK), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -184,6 +199,7 @@ int main(void)
         TEST(only_chooses_and_never_routers_by_chance),
         TEST(bad_requests_are_refused),
         TEST(engines_keep_what_they_cannot_read),
+        TEST(rules_meet_the_shapes_in_the_plan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

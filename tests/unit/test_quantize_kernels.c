@@ -59,8 +59,11 @@ static void check_encode_of(const fp8_kernel *kernel, const void *x, int64_t n, 
     const fp8_quant q = plain_quant(&row, kernel, n, unit);
     uint8_t *want = malloc((size_t)n + 1), *got = malloc((size_t)n + 2);
     got[n] = 0x5A;
+    const uint32_t zero = kernel->op != FP8_OP_ENCODE_TWICE ? 0
+                          : kernel->from == FP8_F16         ? 0x33000000
+                                                            : 0x8000;
     const fp8_encode_run run = {
-        x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to), plus_zero};
+        x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to), plus_zero, zero};
     fp8_ref_encode_row(&q, x, 1, operand, want, 1);
     kernel->fn.encode(&run);
     for (int64_t j = 0; j < n; j++)
@@ -78,7 +81,7 @@ static void check_encode(const fp8_kernel *kernel, const void *x, int64_t n, int
                          const float *operand, float fnuz_max)
 {
     check_encode_of(kernel, x, n, unit, operand, fnuz_max, false);
-    if (kernel->op != FP8_OP_ENCODE_MULTIPLY && kernel->to == FP8_E4M3FN)
+    if (kernel->to == FP8_E4M3FN)
         check_encode_of(kernel, x, n, unit, operand, fnuz_max, true);
 }
 

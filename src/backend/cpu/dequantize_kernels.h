@@ -22,7 +22,7 @@ VEC_FN void dequantize_group(void *y, fp8_dtype to, const void *codes, fp8_dtype
 
 VEC_FN void load_scales(vec_f32 scale[4], const float *scales, bool one)
 {
-    for (int k = 0; k < 4; k++)
+    for (int64_t k = 0; k < 4; k++)
         scale[k] = one ? vec_set1(scales[0]) : vec_load_f32(scales + k * VEC_LANES);
 }
 

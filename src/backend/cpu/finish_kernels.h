@@ -12,7 +12,7 @@
 /* x as the dtype holds it. */
 VEC_FN vec_f32 round_to(vec_f32 x, fp8_dtype to)
 {
-    return to == FP8_BF16 ? vec_round_bf16(x, VEC_NOTHING) : to == FP8_F16 ? vec_round_f16(x) : x;
+    return to == FP8_BF16 ? vec_round_bf16(x) : to == FP8_F16 ? vec_round_f16(x) : x;
 }
 
 VEC_FN vec_f32 finish_vector(vec_f32 c, vec_f32 sx, vec_f32 sw, vec_f32 bias, fp8_dtype to,

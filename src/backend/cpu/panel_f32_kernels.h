@@ -64,7 +64,7 @@ VEC_FN void decode_pairs(vec_bytes pairs[2], const uint8_t *block, fp8_dtype cod
 
 VEC_FN vec_f32 round_weight(vec_f32 w, fp8_dtype rounded)
 {
-    return rounded == FP8_BF16  ? vec_round_bf16(w, VEC_NOTHING)
+    return rounded == FP8_BF16  ? vec_round_bf16(w)
            : rounded == FP8_F16 ? vec_round_f16(w)
                                 : w;
 }

@@ -104,12 +104,11 @@ VEC_FN void encode_group(uint8_t *codes, const void *x, encoding e, const vec_f3
             e.op == FP8_OP_ENCODE_MULTIPLY ? vec_mul(y[k], operand[k]) : vec_div(y[k], operand[k]);
         if (e.to == FP8_E4M3FNUZ) /* the only format whose maximum a rule may lower */
             y[k] = vec_clamp(y[k], run->max);
-        if (e.op == FP8_OP_ENCODE_TWICE)
-            y[k] = e.from == FP8_F16 ? vec_round_f16(y[k]) : vec_round_bf16(y[k], VEC_PLAIN_NAN);
-        if (e.to == FP8_E4M3FN && e.op != FP8_OP_ENCODE_MULTIPLY && run->plus_zero)
-            y[k] = vec_plus_zero(y[k]);
+        if (e.to == FP8_E4M3FN && run->plus_zero)
+            y[k] = vec_plus_zero(y[k], run->zero);
     }
-    vec_store_codes(codes, vec_encode(y, vec_format(e.to), true));
+    const int first = e.op != FP8_OP_ENCODE_TWICE ? 23 : e.from == FP8_F16 ? 10 : 7;
+    vec_store_codes(codes, vec_encode_twice(y, vec_format(e.to), true, first));
 }
 
 VEC_FN void encode_tail(uint8_t *codes, const void *x, int64_t n, encoding e,

@@ -30,9 +30,7 @@ VEC_FN vec_f32 lanes_choose(lanes_i32 where, vec_f32 yes, vec_f32 no)
 /* x rounded to a dtype. */
 VEC_FN vec_f32 lanes_round(vec_f32 x, fp8_dtype dtype)
 {
-    return dtype == FP8_F16    ? vec_round_f16(x)
-           : dtype == FP8_BF16 ? vec_round_bf16(x, VEC_NOTHING)
-                               : x;
+    return dtype == FP8_F16 ? vec_round_f16(x) : dtype == FP8_BF16 ? vec_round_bf16(x) : x;
 }
 
 VEC_FN vec_f32 reckoned_amax(const fp8_scale_formula *f, vec_f32 a)
@@ -78,7 +76,7 @@ VEC_FN void store_scales(void *p, vec_f32 scale, fp8_dtype dtype)
     } else if (dtype == FP8_BF16) {
         uint16_t both[2 * VEC_LANES];
         vec_store_bf16_pair(both, scale, scale, VEC_EXACT);
-        memcpy(p, both, VEC_LANES * 2);
+        memcpy(p, both, (size_t)VEC_LANES * 2);
     } else {
         const lanes_i32 bits = (lanes_i32)scale;
         for (int lane = 0; lane < VEC_LANES; lane++)
