@@ -101,7 +101,7 @@ static const cli_option options[] = {
      .more = "All parts must see the same file system. Whoever finds all N parts done publishes DST."},
     {.name = "resume", .verbs = CLI_MAKES, .kind = CLI_FLAG, .field = FIELD(resume),
      .help = "go on with an interrupted run",
-     .more = "Options and source must be those of the interrupted run."},
+     .more = "Options and source must be those of the interrupted run. If that run ended after all, nothing is done."},
     {.name = "force", .letter = 'f', .verbs = CLI_MAKES, .kind = CLI_FLAG, .field = FIELD(force),
      .help = "replace DST if it exists",
      .more = "The old DST stays until the new one is whole."},

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "convert/paths.h"
 #include "ckpt/file.h"
+#include "convert/seal.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -111,7 +112,7 @@ static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
     struct stat info;
     bool partial = fp8_path_exists(conv->partial);
     if (!lstat(conv->dst, &info)) {
-        FP8_FAIL_IF(!d->force && !(d->resume && partial), err, FP8_E_EXISTS,
+        FP8_FAIL_IF(!d->force && !d->resume, err, FP8_E_EXISTS,
                     "%s exists: give another name, or --force to replace it", conv->dst);
         FP8_FAIL_IF(!S_ISDIR(info.st_mode), err, FP8_E_EXISTS,
                     "%s exists and is no folder; it will not be replaced", conv->dst);
@@ -133,6 +134,22 @@ fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err)
     fp8_release(conv->ctx, source);
     FP8_TRY(status);
     return check_existing(conv, err);
+}
+
+bool fp8_paths_complete(const fp8_convert *conv)
+{
+    return conv->desc.resume && !fp8_path_exists(conv->partial) && fp8_seal_fits(conv);
+}
+
+fp8_status fp8_paths_check_resumed(const fp8_convert *conv, fp8_error *err)
+{
+    const fp8_convert_desc *d = &conv->desc;
+    bool alone = !fp8_path_exists(conv->partial) && fp8_path_exists(conv->dst);
+    FP8_FAIL_IF(d->resume && !d->force && alone && !fp8_seal_fits(conv), err, FP8_E_EXISTS,
+                "%s exists, and is not known to be the unaltered output of this source and these "
+                "options: give another name, or --force to replace it",
+                conv->dst);
+    return FP8_OK;
 }
 
 /* ---- space

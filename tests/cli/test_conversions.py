@@ -28,6 +28,25 @@ class Conversions(command.Case):
         self.run_fp8("diff", "out", "out")
         self.assertIn("mlp.up_proj", self.run_fp8("diff", "model", "out", code=1).stdout)
 
+    def test_resume_of_a_finished_run(self):
+        """What the same options and source made is complete; anything else that stands there is not ours to judge."""
+        source = self.checkpoint()
+        try:
+            os.setxattr(source, "user.fp8.test", b"1")
+        except OSError:
+            self.skipTest("no extended attributes here")
+        self.run_fp8("quantize", "model", "-o", "out")
+        before = self.bytes_in("out")
+        self.assertIn("complete already", self.run_fp8("quantize", "model", "-o", "out", "--resume").stderr)
+        self.assertIn("complete already", self.run_fp8("quantize", "model", "-o", "out", "--resume", "-f").stderr)
+        self.assertEqual(self.bytes_in("out"), before)
+        self.fails("quantize", "model", "-o", "out", code=2, says=["exists"])
+        self.fails("quantize", "model", "-o", "out", "--resume", "--scheme", "ct-channel", code=2, says=["exists"])
+        (self.folder / "out/config.json").unlink()
+        self.fails("quantize", "model", "-o", "out", "--resume", code=2, says=["exists"])
+        self.run_fp8("quantize", "model", "-o", "out", "--resume", "-f", "-q")
+        self.assertEqual(self.bytes_in("out"), before)
+
     def test_there_and_back(self):
         self.checkpoint()
         self.run_fp8("quantize", "model", "-o", "a", "-q")
