@@ -92,7 +92,7 @@ static const cli_option options[] = {
      .more = "The output is the same for any number."},
     {.name = "max-memory", .verbs = CLI_MAKES, .kind = CLI_SIZE, .field = FIELD(max_memory),
      .argument = "SIZE", .help = "memory to stay within (default: 256MiB)",
-     .more = "Less than about 32MiB is not possible; --dry-run prints what will be needed."},
+     .more = "If it is too little for SRC, the error names what would do; --dry-run prints what will be needed."},
     {.name = "max-shard-size", .verbs = CLI_MAKES, .kind = CLI_SIZE, .field = FIELD(max_shard_size),
      .argument = "SIZE", .help = "largest output file (default: as in SRC)",
      .more = "Tensors are never split: one that is larger gets a file of its own."},
