@@ -123,6 +123,27 @@ static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
+/* The report is written last, after what may be hours: its folder must take it. */
+static fp8_status check_report(const fp8_convert *conv, fp8_error *err)
+{
+    if (!conv->report)
+        return FP8_OK;
+    const char *slash = strrchr(conv->report, '/');
+    uint64_t n = slash ? (uint64_t)(slash - conv->report) + 1 : 1;
+    char *folder = fp8_copy_text(conv->ctx, slash ? conv->report : ".", n);
+    FP8_FAIL_IF(!folder, err, FP8_E_NO_MEMORY, "no memory for a path");
+    struct stat info;
+    int code = access(folder, W_OK | X_OK) ? errno : 0;
+    if (!code && !stat(conv->report, &info))
+        code = S_ISDIR(info.st_mode) ? EISDIR : 0;
+    if (!code && !access(conv->report, F_OK) && access(conv->report, W_OK))
+        code = errno;
+    fp8_release(conv->ctx, folder);
+    FP8_FAIL_IF(code == ENOENT, err, FP8_E_IO,
+                "report: %s: the folder that shall hold it does not exist", conv->report);
+    return code ? fp8_fail_os(err, code, "report: cannot write %s", conv->report) : FP8_OK;
+}
+
 fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err)
 {
     FP8_TRY(settle_dst(conv, err));
@@ -133,6 +154,7 @@ fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err)
     fp8_status status = check_nesting(conv, source, err);
     fp8_release(conv->ctx, source);
     FP8_TRY(status);
+    FP8_TRY(check_report(conv, err));
     return check_existing(conv, err);
 }
 
