@@ -72,10 +72,11 @@ size_t cli_text_width(const char *text, size_t bytes)
 }
 
 /* Appends the characters of `text` whose columns lie in [first, last) to out[size]. */
-static void append_columns(char *out, size_t size, const char *text, size_t first, size_t last)
+static void append_columns(char *out, size_t size, const char *text, size_t bytes, size_t first,
+                           size_t last)
 {
     char shown[16];
-    size_t bytes = strlen(text), column = 0, end = strlen(out);
+    size_t column = 0, end = strlen(out);
     for (size_t i = 0, used; i < bytes; i += used) {
         size_t width = show(shown, text + i, bytes - i, &used), length = strlen(shown);
         if (column >= first && column + width <= last && end + length < size) {
@@ -86,20 +87,20 @@ static void append_columns(char *out, size_t size, const char *text, size_t firs
     }
 }
 
-void cli_text_fit(char *out, size_t size, const char *text, size_t width)
+void cli_text_fit(char *out, size_t size, const char *text, size_t bytes, size_t width)
 {
-    size_t whole = cli_text_width(text, strlen(text));
+    size_t whole = cli_text_width(text, bytes);
     out[0] = 0;
     if (whole <= width) {
-        append_columns(out, size, text, 0, whole);
+        append_columns(out, size, text, bytes, 0, whole);
         return;
     }
     if (width < 5 || size < 8)
         return;
     size_t head = (width - 2) / 2, tail = width - 2 - head;
-    append_columns(out, size - 3, text, 0, head);
-    append_columns(out, size, "..", 0, 2);
-    append_columns(out, size, text, whole - tail, whole);
+    append_columns(out, size - 3, text, bytes, 0, head);
+    append_columns(out, size, "..", 2, 0, 2);
+    append_columns(out, size, text, bytes, whole - tail, whole);
 }
 
 /* Bytes at the start of text that JSON takes as they are: printable ASCII. */

@@ -18,7 +18,7 @@ size_t cli_text_width(const char *text, size_t bytes);
 
 /* out = text as cli_text_print writes it, shortened in the middle by ".." to at most `width`
  * columns, and to what fits out[size]; always NUL-terminated. */
-void cli_text_fit(char *out, size_t size, const char *text, size_t width);
+void cli_text_fit(char *out, size_t size, const char *text, size_t bytes, size_t width);
 
 /* Writes text[bytes] as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_text_json(FILE *out, const char *text, size_t bytes);

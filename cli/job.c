@@ -81,12 +81,19 @@ static bool exists(const char *path, const char *suffix)
     return bytes > 0 && (size_t)bytes < sizeof whole && stat(whole, &info) == 0;
 }
 
+/* The next run can succeed without another source, other options or another DST. */
+static bool can_go_on(fp8_status status)
+{
+    return status == FP8_E_STOPPED || status == FP8_E_IO || status == FP8_E_NO_SPACE ||
+           status == FP8_E_NO_MEMORY;
+}
+
 /* A run that failed: says whether it can go on. */
 static int run_failed(const cli_args *args, const fp8_error *err)
 {
     bool left = exists(args->output, ".partial");
-    const char *hint = !left          ? ""
-                       : args->resume ? "; to go on, run the same command again"
+    const char *hint = !left || !can_go_on(err->code) ? ""
+                       : args->resume                 ? "; to go on, run the same command again"
                                       : "; to go on, run the same command with --resume";
     if (err->code != FP8_E_STOPPED)
         return cli_fail(err, args->json, hint);
@@ -163,6 +170,8 @@ static int plan_and_run(const cli_args *args, const fp8_context *ctx, fp8_verb v
     if (fp8_convert_plan(ctx, &desc, &conv, &err) != FP8_OK)
         return cli_fail(&err, args->json, "");
     print_warnings(args, conv, &warnings);
+    if (args->dry_run && args->report != NULL && !args->quiet)
+        cli_warning("--dry-run writes nothing, so no report either");
     int code = args->dry_run ? cli_plan_print(args, conv) : run(args, conv, &warnings);
     fp8_convert_free(conv);
     return code;

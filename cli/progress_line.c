@@ -77,7 +77,7 @@ void cli_meter_line(char *out, size_t size, size_t width, const fp8_progress *ba
         out[width < size ? width : size - 1] = 0;
         used = strlen(out);
     } else {
-        cli_text_fit(out + used, size - used, tensor, width - used);
+        cli_text_fit(out + used, size - used, tensor, now->tensor_bytes, width - used);
     }
     *name_at = used;
 }
@@ -120,7 +120,7 @@ static void json_line(const cli_meter *meter, const fp8_progress *now)
     cli_json_real(&json, "seconds", now->seconds);
     cli_json_real(&json, "bytes_per_second", pace.speed);
     cli_json_real(&json, "seconds_left", pace.left);
-    cli_json_text(&json, "tensor", now->tensor != NULL ? now->tensor : "");
+    cli_json_text_n(&json, "tensor", now->tensor != NULL ? now->tensor : "", now->tensor_bytes);
     cli_json_end(&json, '}');
 }
 

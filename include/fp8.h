@@ -524,7 +524,7 @@ typedef struct fp8_convert_desc {
                              warning; zero: it is an error */
     const fp8_pattern *patterns; /* copied */
     size_t pattern_count;
-    uint64_t max_memory_bytes;      /* 0 = 256 MiB; the peak resident size aimed at */
+    uint64_t max_memory_bytes;      /* 0 = 256 MiB; the resident size to stay within */
     uint64_t max_shard_bytes;       /* 0 = as the source is sharded */
     int32_t resume;                 /* nonzero: go on with DST.partial */
     int32_t force;                  /* nonzero: replace an existing dst */
@@ -569,7 +569,8 @@ typedef struct fp8_progress {
     uint64_t bytes_done, bytes_total; /* of input */
     int64_t tensors_done, tensors_total;
     double seconds;
-    const char *tensor;
+    const char *tensor;  /* the one that was worked on last; "" if there is none yet */
+    size_t tensor_bytes; /* its length: a name may hold a NUL */
 } fp8_progress;
 
 /* Called from the thread that called run, at most some ten times a second and once at the end. */
@@ -579,7 +580,8 @@ typedef void (*fp8_message_fn)(void *user, const char *text);
 
 /* Reads the headers of src, decides everything and checks it; writes nothing. Errors: those of
  * fp8_checkpoint_open, ARGUMENT, SHAPE (the rule does not take the weight's), DTYPE, SCALE (of
- * activations), UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a match). */
+ * activations), UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a match), NO_MEMORY
+ * (also if max_memory_bytes is too little; the message names what would do). */
 FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc,
                                     fp8_convert **out, fp8_error *err);
 FP8_API int64_t fp8_convert_count(const fp8_convert *conv);
@@ -588,8 +590,12 @@ FP8_API fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_
 FP8_API void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out);
 /* Warning i of the plan and, later, of the run; NULL past the last. */
 FP8_API const char *fp8_convert_warning(const fp8_convert *conv, int64_t i);
-/* Does it: builds DST.partial, makes it durable, renames it to DST. After STOPPED, IO, NO_SPACE or
- * NO_MEMORY, DST.partial stays and can be resumed; after any other error it is removed. */
+/* Does it: builds DST.partial, makes it durable, renames it to DST; once. Errors of the input,
+ * after which DST.partial is removed: NAN, SCALE, and the others of fp8_quantize and
+ * fp8_dequantize. DST.partial stays, and can be resumed, after STOPPED, IO, NO_SPACE, NO_MEMORY,
+ * NOT_FOUND (the source went away) and EXISTS (so did the free name); it stays as it was after
+ * MISMATCH (begun with other options) and STATE (another process is at work on it). ARGUMENT if
+ * conv is NULL, STATE if it has run to its end. progress may be NULL. */
 FP8_API fp8_status fp8_convert_run(fp8_convert *conv, fp8_progress_fn progress, void *user,
                                    fp8_error *err);
 /* Asks a run to end with FP8_E_STOPPED soon. Any thread, and safe in a signal handler. */

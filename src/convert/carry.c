@@ -130,7 +130,10 @@ static fp8_status carry_one(carrier *c, const char *name, const char *from, cons
     }
     if (S_ISDIR(info.st_mode))
         return carry_below(c, from, to, &info, depth, err);
-    if (!S_ISREG(info.st_mode) || (depth == 1 && is_own(name)))
+    if (!S_ISREG(info.st_mode))
+        return c->copies ? FP8_OK
+                         : fp8_convert_warn(c->conv, err, "%s: no regular file; left out", from);
+    if (depth == 1 && is_own(name))
         return FP8_OK;
     if (is_weights(name)) {
         bool ours = depth == 1 && (has_suffix(name, ".safetensors") ||

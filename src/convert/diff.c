@@ -156,6 +156,13 @@ static fp8_status compare_tensors(const fp8_context *ctx, struct pair *p, struct
     return status;
 }
 
+/* A static activation scale is one number, which some dialects store as [] and others as [1]. */
+static bool both_input_scales(const struct side *a, int64_t ia, const struct side *b, int64_t ib)
+{
+    return a->roles.tensors[ia].role == FP8_ROLE_INPUT_SCALE &&
+           b->roles.tensors[ib].role == FP8_ROLE_INPUT_SCALE;
+}
+
 /* The row of tensor ia of a and ib of b. */
 static fp8_status compare_pair(const fp8_context *ctx, fp8_slab_pool *pool, const struct side *a,
                                int64_t ia, const struct side *b, int64_t ib, fp8_diff_row *row,
@@ -167,7 +174,9 @@ static fp8_status compare_pair(const fp8_context *ctx, fp8_slab_pool *pool, cons
     fp8_values_of(b->ckpt, &b->roles, ib, &p.b);
     *row =
         (fp8_diff_row){p.a.info.name, FP8_DIFF_SHAPE, p.a.info.dtype, p.b.info.dtype, 0, NAN, NAN};
-    if (!fp8_same_shape(&p.a.info, &p.b.info))
+    bool one_number = both_input_scales(a, ia, b, ib) && fp8_values_count(&p.a) == 1 &&
+                      fp8_values_count(&p.b) == 1;
+    if (!one_number && !fp8_same_shape(&p.a.info, &p.b.info))
         return FP8_OK;
     FP8_TRY(compare_tensors(ctx, &p, &sum, err));
     row->differing = sum.differing;

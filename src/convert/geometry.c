@@ -4,6 +4,9 @@
 #include "convert/geometry.h"
 #include "base/size.h"
 #include "convert/choose.h"
+#include "convert/jobs.h"
+
+#include <stdio.h>
 
 enum {
     CHUNK_ELEMENTS = 4096,   /* of a chunk, unless one row is longer */
@@ -11,14 +14,15 @@ enum {
     CACHE_LINE = 64,
     LEAST_SLOTS = 3, /* one read, one worked on, one written */
     MOST_SLOTS = 64,
+    MOST_ATTEMPTS = 8, /* at sizes that fit */
 };
 
 #define MIB ((uint64_t)1 << 20)
 
 static const uint64_t default_memory = 256 * MIB;
-static const uint64_t process_bytes = 24 * MIB; /* code, stacks, libraries */
+static const uint64_t process_bytes = 12 * MIB; /* code, libraries, stacks, buffers: 4 seen */
 static const uint64_t most_arena = 128 * MIB;   /* more gains nothing */
-static const uint64_t least_arena = 6 * MIB;
+static const uint64_t least_slab = MIB / 4;     /* less is all calls and no work */
 static const uint64_t best_slab = 12 * MIB;
 
 static uint64_t dtype_bytes(fp8_dtype dtype)
@@ -157,12 +161,15 @@ uint64_t fp8_geometry_scratch(const fp8_geometry *g)
     return aligned(floats * 4) + aligned(chunk * 4) + (uint64_t)4 * CACHE_LINE;
 }
 
-/* Bytes that the plan itself holds, at its largest: headers, roles, items, the layout; and what
- * laying out a single shard takes for a while, which is half its entries and a table of names. */
+/* Bytes that the plan itself holds, at its largest: tensors, roles, items, what is done of them,
+ * the layout; and what laying out a single shard takes for a while, which is half its entries and a
+ * table of names. */
 static uint64_t plan_bytes(const fp8_convert *conv)
 {
     const fp8_layout *lay = &conv->layout;
     uint64_t each = sizeof(fp8_st_entry) + sizeof(fp8_role_info) + sizeof(fp8_item) + 1;
+    if (conv->desc.keep_nan)
+        each += 2 * sizeof(int64_t);
     uint64_t bytes = (uint64_t)conv->count * each;
     bytes += 2 * sizeof(uint64_t) * (conv->ckpt->names.mask + 1);
     bytes += (uint64_t)lay->entry_count * sizeof(fp8_entry) * 3 / 2;
@@ -174,48 +181,94 @@ static uint64_t plan_bytes(const fp8_convert *conv)
     return bytes;
 }
 
-static uint64_t arena_bytes(const fp8_convert *conv)
-{
-    uint64_t memory = conv->desc.max_memory_bytes ? conv->desc.max_memory_bytes : default_memory;
-    uint64_t used = process_bytes + plan_bytes(conv);
-    uint64_t arena = memory > used + least_arena ? memory - used : least_arena;
-    return arena < most_arena ? arena : most_arena;
-}
-
 static uint64_t larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-fp8_status fp8_limits_set(fp8_convert *conv, fp8_error *err)
+/* What the tensors ask of a slab. */
+struct demand {
+    uint64_t least, wanted; /* bytes: for the run to be possible, and to save second passes */
+    int64_t widest; /* item that asks for `least`; -1 = none asks for more than any slab has */
+};
+
+static struct demand demand_of(const fp8_convert *conv)
 {
-    fp8_limits *lim = &conv->limits;
-    int32_t workers = conv->ctx->threads;
-    uint64_t arena = arena_bytes(conv), wanted = 0, least = 0;
-    int64_t widest = 0;
+    struct demand d = {least_slab, 0, -1};
     for (int64_t i = 0; i < conv->count; i++) {
         const fp8_item *it = &conv->items[i];
         if (!fp8_item_encodes(it) && it->action != FP8_ACTION_DEQUANTIZE)
             continue;
         uint64_t bytes = fp8_geometry_least(conv, i);
-        widest = bytes > least ? i : widest;
-        least = larger(least, bytes);
-        wanted = larger(wanted, fp8_geometry_wanted(conv, i));
+        d.widest = bytes > d.least ? i : d.widest;
+        d.least = larger(d.least, bytes);
+        d.wanted = larger(d.wanted, fp8_geometry_wanted(conv, i));
     }
-    int64_t slots = fp8_min_i64(workers + 4, MOST_SLOTS);
-    uint64_t slab = arena / (uint64_t)slots;
-    slab = slab < best_slab ? slab : best_slab;
-    if (slab < wanted) /* fewer and larger slots, if that saves a second pass */
-        slab = wanted < arena / LEAST_SLOTS ? wanted : arena / LEAST_SLOTS;
-    FP8_FAIL_IF(slab < least, err, FP8_E_NO_MEMORY,
-                "%s: one row of it needs a slab of %llu bytes, and the memory allowed leaves %llu: "
-                "raise the limit",
-                fp8_item_info(conv, widest).name, (unsigned long long)least,
-                (unsigned long long)slab);
-    lim->slab_bytes = slab;
-    lim->slots = (int32_t)fp8_min_i64(slots, (int64_t)(arena / slab));
-    lim->sync_bytes = 256 * MIB;
+    return d;
+}
+
+static void set_slabs(fp8_convert *conv, uint64_t slab_bytes, int64_t slots)
+{
+    conv->limits.slab_bytes = slab_bytes;
+    conv->limits.slots = (int32_t)slots;
     fp8_limits_scratch(conv);
+}
+
+/* The best use of an arena that has room for the least slabs. */
+static void divide_arena(fp8_convert *conv, uint64_t arena, const struct demand *d)
+{
+    int64_t slots = fp8_min_i64(conv->ctx->threads + 4, MOST_SLOTS);
+    uint64_t slab = arena / (uint64_t)slots, most = arena / LEAST_SLOTS;
+    slab = slab < best_slab ? slab : best_slab;
+    if (slab < d->wanted) /* fewer and larger slots, if that saves a second pass */
+        slab = d->wanted < most ? d->wanted : most;
+    slab = larger(slab, d->least);
+    set_slabs(conv, slab, fp8_min_i64(slots, (int64_t)(arena / slab)));
+}
+
+static fp8_status refuse_memory(const fp8_convert *conv, uint64_t memory, const struct demand *d,
+                                fp8_error *err)
+{
+    char row[128] = "";
+    if (d->widest >= 0) {
+        fp8_tensor_info info = fp8_item_info(conv, d->widest);
+        uint64_t cols = (uint64_t)fp8_item_matrices(conv, d->widest).cols;
+        snprintf(row, sizeof row, " for rows of %llu bytes in %.60s",
+                 (unsigned long long)(cols * dtype_bytes(info.dtype)), info.name);
+    }
+    uint64_t least = fp8_limits_peak(conv), plan = plan_bytes(conv);
+    return fp8_fail(err, FP8_E_NO_MEMORY,
+                    "--max-memory %llu is too little, %llu would do: %llu for the program, %llu "
+                    "for the plan of %lld tensors, %llu for %d slabs and %d threads%s",
+                    (unsigned long long)memory, (unsigned long long)least,
+                    (unsigned long long)process_bytes, (unsigned long long)plan,
+                    (long long)conv->count, (unsigned long long)(least - process_bytes - plan),
+                    (int)conv->limits.slots, (int)conv->ctx->threads, row);
+}
+
+/* Begins with the least slabs, which decide whether it can be done at all, and then looks for
+ * larger ones: these ask for more beside the arena, which is taken from it until all of it fits. */
+fp8_status fp8_limits_set(fp8_convert *conv, fp8_error *err)
+{
+    uint64_t memory = conv->desc.max_memory_bytes ? conv->desc.max_memory_bytes : default_memory;
+    struct demand d = demand_of(conv);
+    conv->limits.sync_bytes = 256 * MIB;
+    set_slabs(conv, d.least, LEAST_SLOTS);
+    uint64_t peak = fp8_limits_peak(conv), least_arena = LEAST_SLOTS * d.least;
+    if (peak > memory)
+        return refuse_memory(conv, memory, &d, err);
+    uint64_t arena = least_arena + (memory - peak);
+    arena = arena < most_arena ? arena : larger(most_arena, least_arena);
+    for (int attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
+        divide_arena(conv, arena, &d);
+        peak = fp8_limits_peak(conv);
+        if (peak <= memory)
+            return FP8_OK;
+        if (arena < least_arena + (peak - memory))
+            break;
+        arena -= peak - memory;
+    }
+    set_slabs(conv, d.least, LEAST_SLOTS);
     return FP8_OK;
 }
 
@@ -239,6 +292,7 @@ uint64_t fp8_limits_peak(const fp8_convert *conv)
 {
     const fp8_limits *lim = &conv->limits;
     uint64_t regions = (uint64_t)(lim->slots + 1) * (uint64_t)lim->region_units * sizeof(float);
+    regions += (uint64_t)conv->group_count * (sizeof(fp8_region) + sizeof(float) + 1);
     return process_bytes + plan_bytes(conv) + regions + (uint64_t)lim->slots * lim->slab_bytes +
            (uint64_t)conv->ctx->threads * lim->scratch_bytes;
 }

@@ -48,7 +48,8 @@ uint64_t fp8_geometry_least(const fp8_convert *conv, int64_t item);
 /* Bytes of a worker's own memory. */
 uint64_t fp8_geometry_scratch(const fp8_geometry *g);
 
-/* Sets conv->limits from max_memory_bytes. Error NO_MEMORY names the tensor that does not fit. */
+/* Sets conv->limits so that the peak is at most max_memory_bytes. Error NO_MEMORY names the least
+ * that would do. */
 fp8_status fp8_limits_set(fp8_convert *conv, fp8_error *err);
 /* The parts of conv->limits that follow from slab_bytes. */
 void fp8_limits_scratch(fp8_convert *conv);

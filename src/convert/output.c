@@ -264,7 +264,9 @@ fp8_status fp8_output_take(void *user, fp8_job *job, fp8_error *err)
     if (job->kind == FP8_JOB_AMAX)
         return FP8_OK;
     FP8_TRY(put_job(run, job, err));
-    run->progress.tensor = fp8_item_info(run->conv, job->item).name;
+    fp8_tensor_info info = fp8_item_info(run->conv, job->item);
+    run->progress.tensor = info.name;
+    run->progress.tensor_bytes = info.name_bytes;
     run->progress.bytes_done += fp8_job_source_bytes(run->conv, job);
     return job->last ? finish_items(run, job, err) : FP8_OK;
 }

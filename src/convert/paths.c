@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "convert/paths.h"
 #include "ckpt/file.h"
+#include "convert/seal.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -111,7 +112,7 @@ static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
     struct stat info;
     bool partial = fp8_path_exists(conv->partial);
     if (!lstat(conv->dst, &info)) {
-        FP8_FAIL_IF(!d->force && !(d->resume && partial), err, FP8_E_EXISTS,
+        FP8_FAIL_IF(!d->force && !d->resume, err, FP8_E_EXISTS,
                     "%s exists: give another name, or --force to replace it", conv->dst);
         FP8_FAIL_IF(!S_ISDIR(info.st_mode), err, FP8_E_EXISTS,
                     "%s exists and is no folder; it will not be replaced", conv->dst);
@@ -120,6 +121,27 @@ static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
                 "%s is left of an earlier run: --resume to go on with it, --force to start over",
                 conv->partial);
     return FP8_OK;
+}
+
+/* The report is written last, after what may be hours: its folder must take it. */
+static fp8_status check_report(const fp8_convert *conv, fp8_error *err)
+{
+    if (!conv->report)
+        return FP8_OK;
+    const char *slash = strrchr(conv->report, '/');
+    uint64_t n = slash ? (uint64_t)(slash - conv->report) + 1 : 1;
+    char *folder = fp8_copy_text(conv->ctx, slash ? conv->report : ".", n);
+    FP8_FAIL_IF(!folder, err, FP8_E_NO_MEMORY, "no memory for a path");
+    struct stat info;
+    int code = access(folder, W_OK | X_OK) ? errno : 0;
+    if (!code && !stat(conv->report, &info))
+        code = S_ISDIR(info.st_mode) ? EISDIR : 0;
+    if (!code && !access(conv->report, F_OK) && access(conv->report, W_OK))
+        code = errno;
+    fp8_release(conv->ctx, folder);
+    FP8_FAIL_IF(code == ENOENT, err, FP8_E_IO,
+                "report: %s: the folder that shall hold it does not exist", conv->report);
+    return code ? fp8_fail_os(err, code, "report: cannot write %s", conv->report) : FP8_OK;
 }
 
 fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err)
@@ -132,7 +154,24 @@ fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err)
     fp8_status status = check_nesting(conv, source, err);
     fp8_release(conv->ctx, source);
     FP8_TRY(status);
+    FP8_TRY(check_report(conv, err));
     return check_existing(conv, err);
+}
+
+bool fp8_paths_complete(const fp8_convert *conv)
+{
+    return conv->desc.resume && !fp8_path_exists(conv->partial) && fp8_seal_fits(conv);
+}
+
+fp8_status fp8_paths_check_resumed(const fp8_convert *conv, fp8_error *err)
+{
+    const fp8_convert_desc *d = &conv->desc;
+    bool alone = !fp8_path_exists(conv->partial) && fp8_path_exists(conv->dst);
+    FP8_FAIL_IF(d->resume && !d->force && alone && !fp8_seal_fits(conv), err, FP8_E_EXISTS,
+                "%s exists, and is not known to be the unaltered output of this source and these "
+                "options: give another name, or --force to replace it",
+                conv->dst);
+    return FP8_OK;
 }
 
 /* ---- space

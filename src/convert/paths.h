@@ -11,6 +11,12 @@
  * Errors: ARGUMENT, EXISTS, IO, NO_MEMORY. */
 fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err);
 
+/* A resumed run finds DST finished by an earlier run of the same options and source. */
+bool fp8_paths_complete(const fp8_convert *conv);
+/* A resumed run has something to go on with, or DST is complete; asks for the fingerprint. Error
+ * EXISTS. */
+fp8_status fp8_paths_check_resumed(const fp8_convert *conv, fp8_error *err);
+
 /* Bytes free for us on the file system of dst. */
 fp8_status fp8_paths_free_bytes(const fp8_convert *conv, uint64_t *out, fp8_error *err);
 /* Enough is free for the shards of `part` and everything else; what DST.partial already occupies

@@ -286,7 +286,8 @@ static fp8_status plan(fp8_convert *conv, fp8_error *err)
     FP8_TRY(fp8_carry_measure(conv, err));
     FP8_TRY(fp8_paths_free_bytes(conv, &conv->disk_free_bytes, err));
     forget_texts(conv);
-    return fp8_fingerprint(conv, err);
+    FP8_TRY(fp8_fingerprint(conv, err));
+    return fp8_paths_check_resumed(conv, err);
 }
 
 fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc, fp8_convert **out,

@@ -5,18 +5,19 @@
  *     DST.partial/ made, files/ in it, both names synced
  *     .. shards, journals ..
  *     index, config, carried files written and synced; report
- *     PUBLISH record (inode of files/) synced
+ *     files/ sealed (seal.h); PUBLISH record (inode of files/) synced
  *     files/ renamed to DST, or exchanged with the old DST
  *     directory of DST synced; DST.partial removed, the journal that has PUBLISH last
  *
  * A crash between any two steps leaves a state in which the next run knows what is left to do: DST
- * is new if and only if its inode is the one recorded. */
+ * is new if and only if its inode is the one recorded; once no record is left, if its seal fits. */
 #define _GNU_SOURCE
 #include "ckpt/file.h"
 #include "convert/carry.h"
 #include "convert/durable.h"
 #include "convert/paths.h"
 #include "convert/run.h"
+#include "convert/seal.h"
 #include "convert/sheet.h"
 #include "convert/stats.h"
 
@@ -123,7 +124,8 @@ static fp8_status finish_earlier(fp8_convert *conv, bool *published, fp8_error *
     int32_t part, journals;
     FP8_TRY(find_published(conv, &part, &journals, err));
     /* without --force DST can only be there because the output was: its journal is gone already */
-    bool cleaning = !journals && !conv->desc.force && fp8_path_exists(conv->dst);
+    bool cleaning =
+        !journals && (conv->desc.force ? fp8_seal_fits(conv) : fp8_path_exists(conv->dst));
     *published = part >= 0 || cleaning;
     return *published ? remove_partial(conv, part >= 0 ? part : 0, err) : FP8_OK;
 }
@@ -286,6 +288,7 @@ static fp8_status finish_files(fp8_convert *conv, fp8_error *err)
     FP8_TRY(fp8_carry_copy(conv, err));
     FP8_TRY(write_index(conv, err));
     FP8_TRY(fp8_describe_output(conv, err));
+    fp8_seal_put(conv);
     FP8_TRY(fp8_sync_directory(conv->files, err));
     return write_report(conv, err);
 }

@@ -213,6 +213,9 @@ static fp8_status run_all(fp8_run *run, fp8_error *err)
 {
     fp8_convert *conv = run->conv;
     bool published = false;
+    if (fp8_paths_complete(conv))
+        return fp8_convert_warn(conv, err, "%s is complete already: nothing was left to do%s",
+                                conv->dst, conv->report ? ", and no report was written" : "");
     FP8_TRY(allocate(run, err));
     FP8_TRY(fp8_paths_check_space(conv, run->part, err));
     FP8_TRY(fp8_partial_open(conv, &published, err));

@@ -5,6 +5,8 @@
 import json
 import os
 import pty
+import re
+import shutil
 import subprocess
 
 import command
@@ -27,6 +29,33 @@ class Conversions(command.Case):
         self.assertIn("good", self.run_fp8("verify", "out", "--against", "model").stdout)
         self.run_fp8("diff", "out", "out")
         self.assertIn("mlp.up_proj", self.run_fp8("diff", "model", "out", code=1).stdout)
+
+    def test_resume_of_a_finished_run(self):
+        """What the same options and source made is complete; anything else that stands there is not ours to judge."""
+        source = self.checkpoint()
+        try:
+            os.setxattr(source, "user.fp8.test", b"1")
+        except OSError:
+            self.skipTest("no extended attributes here")
+        self.run_fp8("quantize", "model", "-o", "out")
+        before = self.bytes_in("out")
+        self.assertIn("complete already", self.run_fp8("quantize", "model", "-o", "out", "--resume").stderr)
+        self.assertIn("complete already", self.run_fp8("quantize", "model", "-o", "out", "--resume", "-f").stderr)
+        self.assertEqual(self.bytes_in("out"), before)
+        self.fails("quantize", "model", "-o", "out", code=2, says=["exists"])
+        self.fails("quantize", "model", "-o", "out", "--resume", "--scheme", "ct-channel", code=2, says=["exists"])
+        (self.folder / "out/config.json").unlink()
+        self.fails("quantize", "model", "-o", "out", "--resume", code=2, says=["exists"])
+        self.run_fp8("quantize", "model", "-o", "out", "--resume", "-f", "-q")
+        self.assertEqual(self.bytes_in("out"), before)
+
+    def test_resume_with_other_options(self):
+        """The remedy is the one that helps: the same command again would fail again."""
+        self.checkpoint()
+        self.run_fp8("quantize", "model", "-o", "out", "--shard", "1/2", "-q")
+        line = self.fails("quantize", "model", "-o", "out", "--shard", "1/2", "--resume", "--scheme", "ct-channel", code=3,
+                          says=["other options", "remove"])
+        self.assertNotIn("same command", line)
 
     def test_there_and_back(self):
         self.checkpoint()
@@ -88,6 +117,54 @@ class Conversions(command.Case):
                                            "--json").stdout)
             self.run_fp8("quantize", "model", "-o", f"out{n}", "--scheme", scheme, "-q")
             self.assertEqual(plan["summary"]["disk_bytes"], self.bytes_in(f"out{n}"))
+
+    def test_least_memory(self):
+        """The error names a limit that is kept to and works, and one byte less does not; long rows ask for more."""
+        self.checkpoint()
+        self.checkpoint("wide", {"model.layers.0.mlp.down_proj.weight": ("BF16", [2, 1 << 20], bytes(4 << 20))})
+        least = {}
+        for model in ("model", "wide"):
+            job = ("quantize", model, "-o", "out", "--scheme", "ct-channel", "-j", "2", "--max-memory")
+            line = self.fails(*job, 1, code=5, says=["--max-memory 1 is too little"])
+            least[model] = int(re.search(r"(\d+) would do", line)[1])
+            self.fails(*job, least[model] - 1, code=5, says=[f"{least[model]} would do"])
+            for memory in (least[model], least[model] + 100000, 2 * least[model]):
+                plan = parse_json(self.run_fp8(*job, memory, "--dry-run", "--json").stdout)
+                self.assertLessEqual(plan["summary"]["peak_memory_bytes"], memory)
+            self.assert_no_output()
+            self.run_fp8(*job, least[model], "-q")
+            self.run_fp8("verify", "out", "--against", model, "-q")
+            shutil.rmtree(self.folder / "out")
+        self.assertIn("rows of 2097152 bytes in model.layers.0.mlp.down_proj.weight", line)
+        self.assertGreater(least["wide"], least["model"] + (3 << 20))
+
+    def test_report_is_checked_before_the_work(self):
+        self.checkpoint()
+        self.fails("quantize", "model", "-o", "out", "--report", "nodir/x.html", code=4, says=["nodir/x.html", "folder"])
+        (self.folder / "r.json").mkdir()
+        self.fails("quantize", "model", "-o", "out", "--report", "r.json", code=4, says=["r.json"])
+        self.assert_no_output()
+        done = self.run_fp8("quantize", "model", "-o", "out", "--report", "x.html", "--dry-run")
+        self.assertIn("no report", done.stderr)
+        self.assertFalse((self.folder / "x.html").exists())
+        self.run_fp8("quantize", "model", "-o", "out", "--report", self.folder / "x.html", "-q")
+        self.assertTrue((self.folder / "x.html").exists())
+
+    def test_what_is_no_file_is_left_out_with_a_warning(self):
+        os.mkfifo(self.checkpoint() / "pipe")
+        self.assertIn("pipe: no regular file; left out", self.run_fp8("quantize", "model", "-o", "out").stderr)
+        self.assertFalse((self.folder / "out/pipe").exists())
+
+    def test_diff_of_input_scales_of_two_dialects(self):
+        """[] and [1] are the same number."""
+        self.checkpoint()
+        modules = [name[:-7] for name in command.llama() if "_proj" in name]
+        (self.folder / "scales.json").write_text(json.dumps({name: 0.5 for name in modules}))
+        for scheme in ("ct-tensor-static", "modelopt"):
+            self.run_fp8("quantize", "model", "-o", scheme, "--scheme", scheme, "--activation-scales", "scales.json", "-q")
+        rows = parse_json(self.run_fp8("diff", "ct-tensor-static", "modelopt", "--json").stdout)["tensors"]
+        self.assertEqual({row["kind"] for row in rows}, {"same"})
+        self.assertEqual(sum(row["name"].endswith("input_scale") for row in rows), len(modules))
 
     def test_json(self):
         self.checkpoint()

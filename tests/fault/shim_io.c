@@ -3,16 +3,21 @@
  * shim_io.c - an LD_PRELOAD library that makes the Nth input or output call of a process go wrong,
  * so that tests meet every failure at every place, and the same one each time.
  *
- *   FP8_FAULT_CALL=pwrite,fsync   kinds that count: open stat read pread | create write pwrite
- * fsync ftruncate fallocate copy_file_range rename link mkdir unlink; "change" = all after the bar,
- * "any" = all FP8_FAULT_AT=N                which of them goes wrong, from 1; 0 or unset = none
- *   FP8_FAULT_DO=EIO              how: an error (see the table below) and nothing is done; "eof" =
- *                                 0 bytes; "short" = half of the bytes; "kill" = the process dies
- *                                 before the call; "torn" = half of the bytes, then it dies;
- *                                 "killafter" = it dies after the call
- *   FP8_FAULT_STICKY=1            every later call that counts goes wrong as well
- *   FP8_FAULT_PATH=TEXT           only calls on files whose path contains TEXT count
- *   FP8_FAULT_LOG=FILE            at exit, FILE gets the number of calls that counted
+ * FP8_FAULT_CALL  kinds that count, as in pwrite,fsync: open stat read pread, which alter nothing;
+ *                 create write pwrite fsync ftruncate fallocate copy_file_range rename link mkdir
+ *                 unlink setxattr; "change" = these, "any" = all
+ *
+ * FP8_FAULT_AT    which of them goes wrong, from 1; 0 or unset = none
+ *
+ * FP8_FAULT_DO    how: an error such as EIO (see the table below) and nothing is done; "eof" = 0
+ *                 bytes; "short" = half of the bytes; "kill" = the process dies before the call;
+ *                 "torn" = half of the bytes, then it dies; "killafter" = it dies after the call
+ *
+ * FP8_FAULT_STICKY=1 every later call that counts goes wrong as well
+ *
+ * FP8_FAULT_PATH  only calls on files whose path contains this text count
+ *
+ * FP8_FAULT_LOG   a file that gets the number of calls that counted, at exit
  *
  * Death is SIGKILL: no handler, no flush. Descriptors 0 to 2 never count. Calls that the C library
  * makes inside itself (stdio) are not seen. */
@@ -215,6 +220,8 @@ FUNCTION(renameat, "rename", path_counts(b), (int x, const char *a, int y, const
 FUNCTION(renameat2, "rename", path_counts(b),
          (int x, const char *a, int y, const char *b, unsigned flags), (x, a, y, b, flags))
 FUNCTION(link, "link", path_counts(b), (const char *a, const char *b), (a, b))
+FUNCTION(setxattr, "setxattr", path_counts(a),
+         (const char *a, const char *b, const void *p, size_t n, int flags), (a, b, p, n, flags))
 FUNCTION(mkdir, "mkdir", path_counts(a), (const char *a, mode_t mode), (a, mode))
 FUNCTION(unlink, "unlink", path_counts(a), (const char *a), (a))
 FUNCTION(unlinkat, "unlink", path_counts(a), (int x, const char *a, int flags), (x, a, flags))

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 /* cmocka.h needs some of the above. */
 #include <cmocka.h>
@@ -62,13 +63,19 @@ static void arguments(const scene *sc, const char *dst, bool resume, char *argv[
     argv[n] = NULL;
 }
 
-/* Resumes and compares. A run that died behind its very last step has left nothing to resume. */
+/* A finished output is known again only where folders have attributes of their own. */
+static bool keeps_attributes(void)
+{
+    return !setxattr(sandbox_path("model"), "user.fp8.test", "1", 1, 0);
+}
+
+/* Resumes and compares, also where the run died behind its very last step. */
 static void must_recover(const scene *sc, const fault_plan *failed)
 {
     static const fault_plan none = {.call = "none"};
     char *argv[ARGS], partial[1100];
     snprintf(partial, sizeof partial, "%s.partial", target);
-    if (access(partial, F_OK) != 0 && folders_equal(expected, target))
+    if (access(partial, F_OK) != 0 && folders_equal(expected, target) && !keeps_attributes())
         return;
     arguments(sc, target, true, argv);
     int status = fault_run(&none, argv, NULL);

@@ -133,13 +133,13 @@ static void test_fit(void **state)
 {
     char line[64];
     (void)state;
-    cli_text_fit(line, sizeof line, "model.layers.0", 14);
+    cli_text_fit(line, sizeof line, "model.layers.0", 14, 14);
     assert_string_equal(line, "model.layers.0");
-    cli_text_fit(line, sizeof line, "model.layers.0", 10);
+    cli_text_fit(line, sizeof line, "model.layers.0", 14, 10);
     assert_string_equal(line, "mode..rs.0");
-    cli_text_fit(line, sizeof line, "model.layers.0", 4);
+    cli_text_fit(line, sizeof line, "model.layers.0", 14, 4);
     assert_string_equal(line, "");
-    cli_text_fit(line, 10, "model.layers.0", 14); /* the buffer is what is short */
+    cli_text_fit(line, 10, "model.layers.0", 14, 14); /* the buffer is what is short */
     assert_true(strlen(line) < 10);
 }
 
@@ -272,7 +272,8 @@ static void test_meter_line(void **state)
     static const fp8_progress now = {.bytes_done = 2000500,
                                      .bytes_total = 4000500,
                                      .seconds = 3,
-                                     .tensor = "model.layers.3.mlp.up_proj.weight"};
+                                     .tensor = "model.layers.3.mlp.up_proj.weight",
+                                     .tensor_bytes = 33};
     char line[256];
     size_t name;
     (void)state;
@@ -295,10 +296,13 @@ static void test_meter_edges(void **state)
     (void)state;
     cli_meter_line(line, sizeof line, 200, &zero, &zero, &name);
     assert_string_equal(line, "100%  0 B of 0 B  0 B/s  -:-- left  ");
-    fp8_progress now = {
-        .bytes_done = 1, .bytes_total = UINT64_MAX, .seconds = 1e-9, .tensor = "\x1b"};
+    fp8_progress now = {.bytes_done = 1,
+                        .bytes_total = UINT64_MAX,
+                        .seconds = 1e-9,
+                        .tensor = "\x1b\0z",
+                        .tensor_bytes = 3};
     cli_meter_line(line, sizeof line, 200, &zero, &now, &name);
-    assert_non_null(strstr(line, "\\x1B"));
+    assert_non_null(strstr(line, "\\x1B\\x00z")); /* a NUL does not end a name */
     assert_null(strchr(line, 0x1b));
 }
 

@@ -96,6 +96,26 @@ static void best_loses_no_unit(void **state)
     }
 }
 
+/* A block larger than the matrix is the whole matrix, however large. */
+static void huge_grids_are_the_whole_matrix(void **state)
+{
+    (void)state;
+    enum { R = 3, C = 200 };
+    static const fp8_grid grids[] = {{0, 0}, {INT64_MAX, INT64_MAX}, {128, INT64_MAX}};
+    float x[R * C], scale[3];
+    uint8_t codes[3][R * C];
+    for (int i = 0; i < R * C; i++)
+        x[i] = (float)(i % 97) - 30;
+    for (int g = 0; g < 3; g++) {
+        fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, grids[g].rows, grids[g].cols);
+        fp8_tensor tx = fp8_matrix(x, FP8_F32, R, C), ts = fp8_matrix(&scale[g], FP8_F32, 1, 1);
+        fp8_tensor tc = fp8_matrix(codes[g], FP8_E4M3FN, R, C);
+        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+        assert_float_equal(scale[g], 66.0f / 448, 0);
+        assert_memory_equal(codes[g], codes[0], sizeof codes[g]);
+    }
+}
+
 static void zero_units_have_scale_one(void **state)
 {
     (void)state;
@@ -572,6 +592,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(padding_rows_are_zero),
         cmocka_unit_test(empty_matrices_are_no_work),
+        cmocka_unit_test(huge_grids_are_the_whole_matrix),
         cmocka_unit_test(shapes_and_strides_are_checked),
         cmocka_unit_test(dtypes_and_options_are_checked),
         cmocka_unit_test(rules_have_names),

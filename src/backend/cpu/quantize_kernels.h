@@ -7,6 +7,7 @@
  * The amax compares magnitudes as integers in the input's own width: they order as the numbers do,
  * and infinity and NaN come out on top without a test. The quotient is a true division where the
  * rule divides: x * (1 / s) rounds twice and is another number about once in a hundred. */
+#include "base/size.h"
 #include "op/backend.h"
 
 #define FP8_KERNEL FP8_KERNEL_DECLARE
@@ -45,7 +46,7 @@ VEC_FN void raise_amaxes(float out[VEC_LANES], const void *top, fp8_dtype dtype)
 /* The amaxes of VEC_LANES units at a time. */
 VEC_FN void amax_of_units(const fp8_amax_run *run, int64_t unit, fp8_dtype dtype)
 {
-    const int64_t bytes = vec_element_bytes(dtype), units = (run->n + unit - 1) / unit;
+    const int64_t bytes = vec_element_bytes(dtype), units = fp8_ceil_div(run->n, unit);
     const char *x = run->x;
     for (int64_t k = 0; k < units; k += VEC_LANES) {
         const int64_t count = units - k < VEC_LANES ? units - k : VEC_LANES;
