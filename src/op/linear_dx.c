@@ -99,12 +99,18 @@ static tile tile_at(const fp8_linear *l, int64_t index)
                   (first + l->plan.desc.w_origin.cols) / l->plan.unit_cols};
 }
 
-/* 4 rows x 4 columns of a block into 4 x 4 of one of the transpose. */
+/* 4 rows x 4 columns of a block into 4 x 4 of one of the transpose: bytes 1 and 2 of each 4, and
+ * the second and third 4 bytes, change places. */
 static void turn_lane(uint8_t *to, const uint8_t *from)
 {
-    static const uint8_t source[LANE] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
-    for (int i = 0; i < LANE; i++)
-        to[i] = from[source[i]];
+    static const int source[4] = {0, 2, 1, 3};
+    uint32_t word[4];
+    memcpy(word, from, LANE);
+    for (int i = 0; i < 4; i++) {
+        const uint32_t w = word[source[i]];
+        const uint32_t turned = (w & 0xFF0000FF) | (w >> 8 & 0xFF00) | (w & 0xFF00) << 8;
+        memcpy(to + 4 * i, &turned, sizeof turned);
+    }
 }
 
 /* The codes of rows [n, n + CHUNK) of W in the columns of a tile, as panels of W^T. */
