@@ -6,7 +6,8 @@
  *               are exact, else within the bound
  *     tp_col_*, tp_merged_*, tp_row_*   tensor-parallel shards whose first row or column is no
  *               multiple of the block: within the bound of the whole weight's answer; with X as
- *               codes and, "dynamic", quantized inside by the rule vllm */
+ *               codes and, "dynamic", quantized inside by the rule vllm
+ *     tp_validate, tp_adjust_shard      which shards vLLM refuses and why, and the blocks of one */
 #include "golden/golden_linear.h"
 
 #include <setjmp.h>
@@ -94,16 +95,17 @@ typedef struct shard {
     int tp, rank;
 } shard;
 
-/* W[first_row .. + rows, first_col .. + cols] with the scales that it touches. */
+/* W[first.rows .. + extent.rows, first.cols .. + extent.cols] with the scales that it touches. */
 static void take_piece(golden_linear *c, const fp8_tensor *b, const fp8_tensor *b_scale,
                        fp8_grid first, fp8_grid extent)
 {
     const fp8_grid g = c->desc.w.grid;
-    const int64_t row = first.rows / g.rows, col = first.cols / g.cols;
+    fp8_block_shard rows, cols;
+    assert_int_equal(fp8_block_shard_of(first.rows, extent.rows, g.rows, &rows, NULL), FP8_OK);
+    assert_int_equal(fp8_block_shard_of(first.cols, extent.cols, g.cols, &cols, NULL), FP8_OK);
     c->w = golden_slice(*b, first.rows, extent.rows, first.cols, extent.cols);
-    c->w_scales = golden_slice(*b_scale, row, (first.rows + extent.rows - 1) / g.rows + 1 - row,
-                               col, (first.cols + extent.cols - 1) / g.cols + 1 - col);
-    c->desc.w_origin = (fp8_grid){first.rows % g.rows, first.cols % g.cols};
+    c->w_scales = golden_slice(*b_scale, rows.first, rows.count, cols.first, cols.count);
+    c->desc.w_origin = (fp8_grid){rows.origin, cols.origin};
 }
 
 /* X as codes, then quantized inside; Y in fp32 and in bf16. */
@@ -214,16 +216,90 @@ static void check_tp(const golden_file *f, const char *file)
         check_shard(f, file, golden_at(f, i)->name);
 }
 
+/* ---- tp_validate, tp_adjust_shard -------------------------------------------------------------
+ */
+
+/* Columns: input_size, output_size, input_size_per_partition, tp_size, block_n, block_k,
+ * allow_mismatch, n_partitions, their sizes. */
+static fp8_block_shape_desc shape_desc(const int32_t *row, int64_t *widths)
+{
+    fp8_block_shape_desc desc = FP8_BLOCK_SHAPE_DESC_INIT;
+    for (int i = 0; i < row[7]; i++)
+        widths[i] = row[8 + i];
+    desc.k = row[0];
+    desc.n = row[1];
+    desc.k_shard = row[2];
+    desc.tp = row[3];
+    desc.block = (fp8_grid){row[4], row[5]};
+    desc.allow_mismatch = row[6];
+    desc.widths = widths;
+    desc.width_count = (size_t)row[7];
+    return desc;
+}
+
+/* The reason of the case in the metadata, whose newlines are written \n: "Weight REASON." */
+static const char *next_reason(const char **at)
+{
+    const char *end = strstr(*at, "\\n"), *quote = strchr(*at, '"');
+    end = end && (!quote || end < quote) ? end : quote;
+    const char *reason = golden_text("%.*s", (int)(end - *at), *at);
+    *at = end == quote ? end : end + 2;
+    return reason;
+}
+
+/* "Weight REASON." within what was said; an empty reason in an empty message. */
+static bool says(const char *message, const char *reason)
+{
+    const size_t n = strlen(reason);
+    if (n == 0)
+        return *message == 0;
+    return n > 8 && strstr(message, golden_text("%.*s", (int)n - 8, reason + 7)) != NULL;
+}
+
+static void check_validate(const golden_file *f, const char *file)
+{
+    const golden_tensor *cases = golden_find(f, "cases"), *ok = golden_find(f, "ok");
+    const char *at = golden_metadata(f) ? strstr(golden_metadata(f), "\"messages\"") : NULL;
+    at = at ? strchr(at + 10, '"') : NULL;
+    at = at ? at + 1 : NULL;
+    for (int64_t i = 0; cases && ok && at && i < cases->view.shape[0]; i++) {
+        const int64_t cols = cases->view.shape[1];
+        int64_t widths[64];
+        const int32_t *row = (const int32_t *)cases->view.data + i * cols;
+        const fp8_block_shape_desc desc = shape_desc(row, widths);
+        const char *reason = next_reason(&at);
+        fp8_error err = {.msg = ""};
+        const fp8_status status = fp8_validate_block_shape(&desc, &err);
+        const bool want = ((const uint8_t *)ok->view.data)[i];
+        golden_check(family, "tp validate",
+                     status == (want ? FP8_OK : FP8_E_SHAPE) && says(err.msg, reason),
+                     "%s %lld: %s, want %s", file, (long long)i, err.msg, reason);
+    }
+}
+
+/* Columns: offset, size, vLLM's two, which are wrong off a border, then the true first, count and
+ * origin. */
+static void check_adjust(const golden_file *f, const char *file)
+{
+    const golden_tensor *rows = golden_find(f, "rows");
+    for (int64_t i = 0; rows && i < rows->view.shape[0]; i++) {
+        const int32_t *row = (const int32_t *)rows->view.data + i * rows->view.shape[1];
+        fp8_block_shard s;
+        const bool ok = fp8_block_shard_of(row[0], row[1], 128, &s, NULL) == FP8_OK &&
+                        s.first == row[4] && s.count == row[5] && s.origin == row[6];
+        golden_check(family, "tp adjust shard", ok, "%s %lld", file, (long long)i);
+    }
+}
+
 /* ---- all files ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *prefix;
     void (*check)(const golden_file *f, const char *file);
 } checks[] = {
-    {"mm_", check_mm},
-    {"tp_col_", check_tp},
-    {"tp_merged_", check_tp},
-    {"tp_row_", check_tp},
+    {"mm_", check_mm},     {"tp_adjust_shard", check_adjust},
+    {"tp_col_", check_tp}, {"tp_merged_", check_tp},
+    {"tp_row_", check_tp}, {"tp_validate", check_validate},
 };
 
 static void block_matmuls_agree(void **state)
