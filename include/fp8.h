@@ -5,8 +5,8 @@
  *
  * Read it from the top and stop when you have what you need:
  *   1 conventions   2 version   3 status and errors   4 dtypes   5 tensors   6 context
- *   7 quantize      8 matmul and linear layers     9 checkpoints   10 conversion
- *   11 verify and diff   12 introspection
+ *   7 quantize      8 matmul and linear layers     9 fused weights, shards, GPUs
+ *   10 checkpoints   11 conversion   12 verify and diff   13 introspection
  *
  * A complete program: quantize a bf16 matrix with one fp32 scale per 128 x 128 block.
  *
@@ -438,7 +438,148 @@ FP8_API fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *de
                                int64_t n, int64_t k, fp8_dtype x_dtype, fp8_dtype w_code, int64_t i,
                                fp8_candidate *out, fp8_error *err);
 
-/* ---- 9. Checkpoints
+/* ---- 9. Fused weights, shards and what GPUs support
+ * ------------------------------------------------
+ * What a loader does with the scales of a checkpoint before a linear is made of it, by the formulas
+ * of vLLM at 017e9f44 (w8a8_utils, fp8_utils, marlin_utils, scaled_mm_entry.cu). No function here
+ * allocates. per_tensor_dequantize is fp8_dequantize with grid {0,0}: to F16 with an F32 scale (a
+ * scalar on the CPU) or an F16 one (on a GPU), to F32 for a vector of one scale.
+ */
+
+/* *close = 1 if every x[j] is close to x[0], |x[0] - x[j]| <= 1e-8 + |1e-5 x[j]| in fp32, else 0:
+ * whether a fused weight's scales may be taken for one. Equal infinities are close, NaN is to
+ * nothing, not even a single one to itself; of no elements all are close.
+ * x: vector [n] of F32, F16 or BF16, any stride. Errors: ARGUMENT, SHAPE (no vector), DTYPE. Any
+ * thread. Source: all_close_1d. */
+FP8_API fp8_status fp8_all_close_1d(const fp8_tensor *x, int32_t *close, fp8_error *err);
+
+/* The parts of a fused weight W[N,K], one above the other: q, k and v, or gate and up. */
+typedef struct fp8_fused_desc {
+    uint32_t struct_bytes;
+    const int64_t *widths; /* rows of each part, >= 0; they add up to N */
+    size_t width_count;
+    fp8_dtype scale_math; /* what a part's scale is rounded to before it multiplies: F32 (0), as
+                             PyTorch does with a scalar on the CPU, or F16, as on a GPU */
+} fp8_fused_desc;
+#define FP8_FUSED_DESC_INIT                          \
+    {                                                \
+        sizeof(fp8_fused_desc), 0, 0, FP8_DTYPE_NONE \
+    }
+
+/* channelwise[N,1]: every row gets the scale of its part.
+ * scales: vector [parts] of F32, F16 or BF16; channelwise: a matrix of the same dtype, any strides.
+ * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE. Any thread. Source: convert_to_channelwise. */
+FP8_API fp8_status fp8_channelwise_scales(const fp8_fused_desc *desc, const fp8_tensor *scales,
+                                          fp8_tensor *channelwise, fp8_error *err);
+
+/* One scale for a fused weight: *max_scale = max(scales), codes_out[N,K] = the codes to it.
+ *     w = f16(f16(code) * scale_of_its_part)         overflow to infinity
+ *     code_out = encode(clamp(w * (1 / max_scale), -448, 448))        in fp32
+ * Codes are kept as they are where the checkpoint holds one scale: `scales` has no dimension, or
+ * the last of them is not above -448, which is what a slot that nothing was loaded to looks like.
+ * Scales may be any numbers; a NaN among them is the maximum. Equal scales are requantized too.
+ * codes, codes_out: E4M3FN [N,K], any strides; they may be the same memory in the same layout.
+ * scales: F32, vector [parts] or a scalar. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE. Any thread.
+ * Source: requantize_with_max_scale; best accuracy is a linear with `widths` instead. */
+FP8_API fp8_status fp8_requantize_with_max_scale(const fp8_fused_desc *desc,
+                                                 const fp8_tensor *codes, const fp8_tensor *scales,
+                                                 fp8_tensor *codes_out, float *max_scale,
+                                                 fp8_error *err);
+
+/* Makes an OCP weight one of e4m3fnuz, in place: the code 0x80, -0, becomes 0; all others stay,
+ * worth half; the scales are doubled (E8M0FNU: at most 2^127). The NaN codes become +-240.
+ * codes: E4M3FN, matrix, any distinct strides; its dtype is E4M3FNUZ after success. Scales (either
+ * may be NULL): F32, F16, BF16 or E8M0FNU, matrix. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, and then
+ * nothing is changed. Source: normalize_e4m3fn_to_e4m3fnuz. */
+FP8_API fp8_status fp8_normalize_e4m3fn_to_e4m3fnuz(fp8_tensor *codes, fp8_tensor *weight_scales,
+                                                    fp8_tensor *input_scales, fp8_error *err);
+
+/* The blocks that elements [offset, offset + size) of a dimension touch. */
+typedef struct fp8_block_shard {
+    int64_t first, count; /* of blocks, which are those of the scales that the shard needs */
+    int64_t origin;       /* of the shard in its first block: fp8_linear_desc.w_origin */
+} fp8_block_shard;
+/* first = offset / block, first + count = ceil((offset + size) / block), origin = offset % block;
+ * size 0: count 0. Errors: ARGUMENT (a negative number, block 0, out NULL), SHAPE (the end is above
+ * INT64_MAX). Any thread. */
+FP8_API fp8_status fp8_block_shard_of(int64_t offset, int64_t size, int64_t block,
+                                      fp8_block_shard *out, fp8_error *err);
+
+/* A weight [N,K] with a scale a block, cut for tensor parallelism. */
+typedef struct fp8_block_shape_desc {
+    uint32_t struct_bytes;
+    int64_t n, k;          /* of the whole weight */
+    int64_t k_shard;       /* columns of a rank */
+    const int64_t *widths; /* rows of a rank, one for each part of a merged weight */
+    size_t width_count;
+    int64_t tp; /* ranks, >= 1 */
+    fp8_grid block;
+    int32_t allow_mismatch; /* nonzero: anything goes */
+} fp8_block_shape_desc;
+#define FP8_BLOCK_SHAPE_DESC_INIT                                     \
+    {                                                                 \
+        sizeof(fp8_block_shape_desc), 0, 0, 0, 0, 0, 1, {128, 128}, 0 \
+    }
+/* Whether vLLM loads such a shard: columns cut among ranks must be whole blocks, rows cut among
+ * ranks too, and those of a merged weight, but for the last part of one that is not cut. This
+ * library takes what it refuses, by w_origin. Errors: SHAPE, the reason in vLLM's words; ARGUMENT.
+ * Any thread. Source: validate_fp8_block_shape. */
+FP8_API fp8_status fp8_validate_block_shape(const fp8_block_shape_desc *desc, fp8_error *err);
+
+/* What vLLM asks of a GPU before it uses a kernel. */
+typedef enum fp8_gpu_feature {
+    FP8_GPU_FP8 = 0,                 /* cutlass_scaled_mm_supports_fp8 */
+    FP8_GPU_BLOCK_FP8 = 1,           /* cutlass_scaled_mm_supports_block_fp8 */
+    FP8_GPU_GROUPED_GEMM = 2,        /* cutlass_group_gemm_supported, as Python gates it */
+    FP8_GPU_GROUPED_GEMM_KERNEL = 3, /* the same without the gate */
+    FP8_GPU_SPARSE_24 = 4,           /* cutlass_sparse_scaled_mm_supported, since removed */
+} fp8_gpu_feature;
+/* 1 if a CUDA GPU of the compute capability (90 for sm_90; -1: none) has the feature in a build by
+ * the CUDA version (12030 for 12.3), else 0; 0 for another feature. Any thread. */
+FP8_API int fp8_gpu_supports(fp8_gpu_feature feature, int32_t capability, int32_t cuda_version);
+
+/* What computes a linear in vLLM. */
+typedef enum fp8_kernel_class {
+    FP8_CLASS_CUTLASS = 0,
+    FP8_CLASS_ROCM_PER_TENSOR = 1,
+    FP8_CLASS_TORCH_PER_TENSOR = 2,
+    FP8_CLASS_TORCH_PER_TOKEN = 3,
+    FP8_CLASS_TORCH_CHANNELWISE = 4,
+    FP8_CLASS_MARLIN = 5, /* weight-only */
+    FP8_CLASS_CUTLASS_BLOCK = 6,
+    FP8_CLASS_TRITON_BLOCK = 7,
+} fp8_kernel_class;
+
+/* The facts that dispatch_w8a8_scaled_mm asks for; each is 0 or 1. */
+typedef struct fp8_dispatch_desc {
+    uint32_t struct_bytes;
+    int32_t cutlass_supported;
+    int32_t per_tensor_weights, per_tensor_activations;
+    int32_t per_token_if_dynamic;
+    int32_t is_rocm;
+    int32_t has_rowwise; /* torch._scaled_mm takes a scale a row */
+} fp8_dispatch_desc;
+#define FP8_DISPATCH_DESC_INIT                      \
+    {                                               \
+        sizeof(fp8_dispatch_desc), 0, 0, 0, 0, 0, 0 \
+    }
+/* The path of dispatch_w8a8_scaled_mm. Errors: ARGUMENT. Any thread. */
+FP8_API fp8_status fp8_dispatch_scaled_mm(const fp8_dispatch_desc *desc, fp8_kernel_class *out,
+                                          fp8_error *err);
+/* What vLLM's registry chooses on a CUDA GPU of the compute capability with no optional package and
+ * CUDA 12.8 or later, is_block zero: scales per tensor, token and channel, nonzero: 1x128 and
+ * 128x128 blocks. Neither dtype nor shape decide. Any thread. */
+FP8_API fp8_kernel_class fp8_kernel_class_of(int32_t capability, int is_block);
+
+/* 1 if DeepGEMM takes a linear of a weight [n,k] with outputs y: BF16, n in 64s, k in 128s; else 0.
+ * Any thread. Source: should_use_deepgemm_for_fp8_linear. */
+FP8_API int fp8_deepgemm_supports_shape(int64_t n, int64_t k, fp8_dtype y);
+/* 1 if Marlin takes a rank's weight [n,k] of k_whole columns in all without padding: n in 64s, k in
+ * 128s and in groups; group -1: a scale a channel. Any thread. Source: check_marlin_supports_shape.
+ */
+FP8_API int fp8_marlin_supports_shape(int64_t n, int64_t k, int64_t k_whole, int64_t group);
+
+/* ---- 10. Checkpoints
  * -------------------------------------------------------------------------------- */
 
 /* An open checkpoint: one safetensors file, or all shards of an index or a directory. The headers
@@ -486,7 +627,7 @@ FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
  * line i, NULL past the last. */
 FP8_API const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i);
 
-/* ---- 10. Conversion
+/* ---- 11. Conversion
  * --------------------------------------------------------------------------------- */
 
 typedef enum fp8_verb {
@@ -603,7 +744,7 @@ FP8_API void fp8_convert_stop(fp8_convert *conv);
 /* NULL is a no-op. */
 FP8_API void fp8_convert_free(fp8_convert *conv);
 
-/* ---- 11. Verify and diff
+/* ---- 12. Verify and diff
  * ----------------------------------------------------------------------------- */
 
 typedef struct fp8_verify_desc {
@@ -665,7 +806,7 @@ typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
-/* ---- 12. Introspection
+/* ---- 13. Introspection
  * -------------------------------------------------------------------------------- */
 
 /* One output scheme of fp8_convert. Static texts. */

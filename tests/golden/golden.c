@@ -50,6 +50,14 @@ const char *golden_path(const char *family, const char *file)
     return path;
 }
 
+bool golden_has(const char *family)
+{
+    if (access(golden_path(family, ""), F_OK) == 0)
+        return true;
+    printf("golden %s: skipped, %s has none\n", family, golden_dir());
+    return false;
+}
+
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

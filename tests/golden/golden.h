@@ -25,6 +25,9 @@
 const char *golden_dir(void);
 /* "<folder>/<family>/<file>" in static storage that the next four calls leave alone. */
 const char *golden_path(const char *family, const char *file);
+/* Whether the family's folder is there; a line says so if it is not, for its test to be skipped. An
+ * empty one is there, and its test fails. */
+bool golden_has(const char *family);
 /* The files of the family's folder whose names end in `suffix`, sorted; NULL-terminated. Free with
  * golden_free_names. */
 char **golden_names(const char *family, const char *suffix);
