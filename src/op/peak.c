@@ -15,7 +15,7 @@ enum {
     READ_TRIES = 8, /* that read the buffer once together: each finds its part in no cache */
     LINE = 64,      /* bytes of a cache line */
     LEAST_READ = 128 << 20, /* bytes of the buffer that is read */
-    MOST_READ = 1 << 30,
+    MOST_READ = 512 << 20,
     PIECE = 1 << 20, /* of the buffer, for one task */
     FIRST_ROUNDS = 1 << 10,
 };
@@ -78,11 +78,11 @@ static double best_rate(measurement *m, void (*task)(void *, int64_t), int64_t t
     return best * 1e-9;
 }
 
-/* Four times the last cache, within limits. */
+/* Twice the last cache, within limits, since some systems say what is far too large. */
 static int64_t read_bytes(void)
 {
     const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    const int64_t bytes = fp8_min_i64(cache > LEAST_READ / 4 ? 4 * cache : LEAST_READ, MOST_READ);
+    const int64_t bytes = fp8_min_i64(cache > LEAST_READ / 2 ? 2 * cache : LEAST_READ, MOST_READ);
     return bytes / PIECE * PIECE;
 }
 
