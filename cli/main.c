@@ -42,7 +42,8 @@ static int finish(int code)
 static int run_verb(const cli_verb *verb, int argc, char **argv)
 {
     cli_args args;
-    int code = cli_parse(argc, argv, verb->bit, verb->name, verb->least, verb->most, &args);
+    int code =
+        cli_parse(argc, argv, verb->bit, verb->name, verb->least, verb->most, verb->subject, &args);
     if (code == CLI_DONE && args.help)
         cli_usage_verb(stdout, verb);
     else if (code == CLI_DONE && args.version)

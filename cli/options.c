@@ -5,6 +5,7 @@
 
 #include "cli/escape.h"
 #include "cli/exit_code.h"
+#include "cli/linear_scheme.h"
 #include "cli/units.h"
 
 #include <getopt.h>
@@ -50,6 +51,25 @@ static const cli_option options[] = {
     {.name = "scheme", .letter = 's', .verbs = CLI_TO_FP8, .kind = CLI_TEXT, .field = FIELD(scheme),
      .argument = "S", .choice = cli_scheme_name, .help = "format of the output (default: hf-block)",
      .more = "What scales there are and how they are named; fp8 schemes lists the names."},
+    {.name = "shape", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_SHAPE, .field = FIELD(shapes),
+     .argument = "MxNxK", .help = "Y[M,N] = X[M,K] W[N,K]^T; may be repeated",
+     .more = "M rows (tokens) through a layer with N outputs and K inputs."},
+    {.name = "shapes", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(shape_file),
+     .argument = "FILE", .complete = CLI_FILE, .help = "a file with a shape a line: M N K",
+     .more = "# begins a comment."},
+    {.name = "m", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(m_list),
+     .argument = "LIST", .help = "every N and K with these M: 1,16,64"},
+    {.name = "scheme", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(scheme),
+     .argument = "S", .choice = cli_linear_scheme_name, .help = "one scheme (default: all)",
+     .more = "w8a16 (X in bf16), tensor, channel, block, mxfp8 (X quantized on the way), or gemm (X given as codes)."},
+    {.name = "activation", .verbs = CLI_EXPLAIN, .kind = CLI_TEXT, .field = FIELD(activation),
+     .argument = "A", .choice = cli_activation_name, .help = "what is done to X (default: the scheme's)",
+     .more = "none (it stays in bf16), dynamic or static (quantized on the way), or codes (it comes in FP8)."},
+    {.name = "seconds", .verbs = CLI_BENCH, .kind = CLI_SECONDS, .field = FIELD(seconds),
+     .argument = "S", .help = "time for each thing that is timed (default: 0.5)"},
+    {.name = "peaks", .verbs = CLI_DOCTOR, .kind = CLI_FLAG, .field = FIELD(peaks),
+     .help = "measure memory and arithmetic",
+     .more = "The speed of reading memory and of multiply-adds at each level, on all threads; about a second."},
     {.name = "for", .verbs = CLI_TO_FP8 | CLI_VERIFY, .kind = CLI_TEXT, .field = FIELD(engine),
      .argument = "ENGINE", .choice = fp8_engine_name, .help = "the engine that will load it",
      .more = "Settles what engines disagree on: the spelling of scales, partial blocks, fused names. "
@@ -87,9 +107,9 @@ static const cli_option options[] = {
      .help = "print the plan and write nothing",
      .more = "What happens to each tensor and why, sizes before and after, peak memory and disk space. "
              "Layers that are treated alike share a line; -v gives each tensor its own."},
-    {.name = "threads", .letter = 'j', .verbs = CLI_READS, .kind = CLI_COUNT, .field = FIELD(threads),
+    {.name = "threads", .letter = 'j', .verbs = CLI_READS | CLI_BENCH, .kind = CLI_COUNT, .field = FIELD(threads),
      .argument = "N", .help = "threads (default: all that the process may use)",
-     .more = "The output is the same for any number."},
+     .more = "Results are the same for any number."},
     {.name = "max-memory", .verbs = CLI_MAKES, .kind = CLI_SIZE, .field = FIELD(max_memory),
      .argument = "SIZE", .help = "memory to stay within (default: 256MiB)",
      .more = "If it is too little for SRC, the error names what would do; --dry-run prints what will be needed."},
@@ -237,6 +257,15 @@ static int add_pattern(const cli_option *option, char *text, cli_args *args)
     return CLI_DONE;
 }
 
+static int add_shape(const char *text, cli_args *args)
+{
+    cli_shape shape;
+    if (!cli_parse_shape(text, &shape))
+        return cli_usage_error("--shape %s: not MxNxK, three numbers up to %d, such as 1x4096x4096",
+                               text, CLI_MOST_EXTENT);
+    return cli_shapes_add(&args->shapes, shape);
+}
+
 static int set_text(const cli_option *option, const char *text, const char **field)
 {
     if (*text == 0)
@@ -258,6 +287,13 @@ static int set(const cli_option *option, char *text, cli_args *args)
         return set_text(option, text, field);
     case CLI_PATTERN:
         return add_pattern(option, text, args);
+    case CLI_SHAPE:
+        return add_shape(text, args);
+    case CLI_SECONDS:
+        if (!cli_parse_seconds(text, field))
+            return cli_usage_error("--%s %s: not a number of seconds above 0 and up to 3600",
+                                   option->name, text);
+        return CLI_DONE;
     case CLI_SIZE:
         if (!cli_parse_size(text, field))
             return cli_usage_error("--%s %s: not a size such as 64MiB or 5GB", option->name, text);
@@ -288,6 +324,22 @@ static int check_together(const cli_args *args)
     return CLI_DONE;
 }
 
+/* The one subject of a verb that takes no path. */
+static int take_subject(int argc, char **argv, const char *name, const char *(*subject)(int64_t i),
+                        cli_args *args)
+{
+    const char *given = argc - optind == 1 ? argv[optind] : NULL;
+    const char *choice;
+    for (int64_t i = 0; given != NULL && (choice = subject(i)) != NULL; i++) {
+        if (strcmp(choice, given) == 0) {
+            args->paths[args->path_count++] = choice;
+            return CLI_DONE;
+        }
+    }
+    return cli_usage_error("%s what? It takes one of: %s, %s (fp8 %s --help)", name, subject(0),
+                           subject(1), name);
+}
+
 static int take_paths(int argc, char **argv, const char *name, int least, int most, cli_args *args)
 {
     int given = argc - optind;
@@ -308,7 +360,7 @@ static int take_paths(int argc, char **argv, const char *name, int least, int mo
 }
 
 int cli_parse(int argc, char **argv, int verb, const char *name, int least, int most,
-              cli_args *args)
+              const char *(*subject)(int64_t i), cli_args *args)
 {
     getopt_view view;
     int value;
@@ -333,11 +385,15 @@ int cli_parse(int argc, char **argv, int verb, const char *name, int least, int 
             return status;
     }
     int status = check_together(args);
-    return status == CLI_DONE ? take_paths(argc, argv, name, least, most, args) : status;
+    if (status != CLI_DONE)
+        return status;
+    return subject != NULL ? take_subject(argc, argv, name, subject, args)
+                           : take_paths(argc, argv, name, least, most, args);
 }
 
 void cli_args_free(cli_args *args)
 {
     free(args->patterns);
     args->patterns = NULL;
+    cli_shapes_free(&args->shapes);
 }

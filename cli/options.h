@@ -5,6 +5,7 @@
 #ifndef FP8_CLI_OPTIONS_H
 #define FP8_CLI_OPTIONS_H
 
+#include "cli/shapes.h"
 #include "fp8.h"
 
 #include <stdbool.h>
@@ -19,23 +20,27 @@ enum {
     CLI_DIFF = 1 << 5,
     CLI_SCHEMES = 1 << 6,
     CLI_DOCTOR = 1 << 7,
+    CLI_EXPLAIN = 1 << 8,
+    CLI_BENCH = 1 << 9,
     CLI_MAKES = CLI_QUANTIZE | CLI_DEQUANTIZE | CLI_CONVERT,
     CLI_TO_FP8 = CLI_QUANTIZE | CLI_CONVERT,
     CLI_READS = CLI_MAKES | CLI_INSPECT | CLI_VERIFY | CLI_DIFF,
-    CLI_ALL = CLI_READS | CLI_SCHEMES | CLI_DOCTOR,
+    CLI_ALL = CLI_READS | CLI_SCHEMES | CLI_DOCTOR | CLI_EXPLAIN | CLI_BENCH,
 };
 
 /* A command line, parsed. Texts point into argv; what was not given is NULL or 0. */
 typedef struct cli_args {
-    const char *paths[2]; /* SRC; DIR; PATH; A and B */
+    const char *paths[2]; /* SRC; DIR; PATH; A and B; the subject of bench */
     int path_count;
     const char *output, *scheme, *engine, *numerics, *nan, *dtype, *progress, *report, *against,
-        *activation_scales;
+        *activation_scales, *activation, *shape_file, *m_list;
+    cli_shapes shapes;     /* --shape in the order given */
     fp8_pattern *patterns; /* --keep, --only and --set in the order given */
     size_t pattern_count;
     uint64_t max_memory, max_shard_size;
     int32_t threads, tp, part_index, part_count;
-    bool dry_run, json, resume, force, quiet, verbose, help, version;
+    double seconds;
+    bool dry_run, json, resume, force, quiet, verbose, help, version, peaks;
 } cli_args;
 
 typedef enum cli_kind {
@@ -45,13 +50,15 @@ typedef enum cli_kind {
     CLI_COUNT,   /* int32_t from 1 */
     CLI_PART,    /* int32_t [2], I/N */
     CLI_PATTERN, /* appended to patterns */
+    CLI_SHAPE,   /* appended to shapes, MxNxK */
+    CLI_SECONDS, /* double, above 0 */
 } cli_kind;
 
 /* What completes an argument that has no choices. */
 typedef enum cli_complete { CLI_NOTHING, CLI_FILE, CLI_DIRECTORY, CLI_CHECKPOINT } cli_complete;
 
 typedef struct cli_option {
-    const char *name; /* without "--" */
+    const char *name; /* without "--"; another option may have it for other verbs */
     char letter;      /* 0 = none */
     int verbs;
     cli_kind kind;
@@ -71,11 +78,12 @@ const cli_option *cli_option_at(int64_t i);
 const char *cli_scheme_name(int64_t i);
 
 /* Parses argv[1..argc) for a verb (one CLI_* bit, called `name`) that takes between `least` and
- * `most` paths. Prints what is wrong; returns CLI_DONE, CLI_USAGE or CLI_MEMORY. --help and
+ * `most` paths; where there is subject(), its names are the only ones. Prints what is wrong;
+ * returns CLI_DONE, CLI_USAGE or CLI_MEMORY. --help and
  * --version stop the parsing. Free with cli_args_free in any case. Changes the argument of --set in
  * place. */
 int cli_parse(int argc, char **argv, int verb, const char *name, int least, int most,
-              cli_args *args);
+              const char *(*subject)(int64_t i), cli_args *args);
 void cli_args_free(cli_args *args);
 
 #endif

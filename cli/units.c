@@ -59,6 +59,15 @@ static bool parse_decimal(const char **text, uint64_t *digits, uint64_t *divisor
     return true;
 }
 
+bool cli_parse_seconds(const char *text, double *value)
+{
+    uint64_t digits, divisor;
+    if (!parse_decimal(&text, &digits, &divisor) || *text != 0)
+        return false;
+    *value = (double)digits / (double)divisor;
+    return *value > 0 && *value <= 3600;
+}
+
 bool cli_parse_size(const char *text, uint64_t *bytes)
 {
     uint64_t digits, divisor;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verb_doctor.c - fp8 doctor: the library's lines "key: value" about build and machine. */
+ * verb_doctor.c - fp8 doctor: the library's lines "key: value" about build and machine, and what
+ * the machine does when it is measured. */
 #include "cli/exit_code.h"
 #include "cli/json_out.h"
 #include "cli/start.h"
@@ -15,30 +16,74 @@ static void print_text(const fp8_context *ctx)
         puts(line);
 }
 
-static void print_json(const fp8_context *ctx)
+static void print_json(cli_json *json, const fp8_context *ctx)
 {
-    cli_json json = {.out = stdout};
     const char *line;
-    cli_json_begin(&json, NULL, '{');
     for (int64_t i = 0; (line = fp8_doctor(ctx, i)) != NULL; i++) {
         char key[64] = "";
         const char *colon = strstr(line, ": ");
         if (colon == NULL || (size_t)(colon - line) >= sizeof key)
             continue;
         memcpy(key, line, (size_t)(colon - line));
-        cli_json_text(&json, key, colon + 2);
+        cli_json_text(json, key, colon + 2);
     }
-    cli_json_end(&json, '}');
+}
+
+static void print_peak(cli_json *json, const fp8_peak *peak)
+{
+    if (json == NULL) {
+        printf("peak %s: %.1f %s (%s)\n", peak->name, peak->value, peak->unit, peak->what);
+        return;
+    }
+    cli_json_begin(json, NULL, '{');
+    cli_json_text(json, "name", peak->name);
+    cli_json_text(json, "what", peak->what);
+    cli_json_text(json, "unit", peak->unit);
+    cli_json_real(json, "value", peak->value);
+    cli_json_end(json, '}');
+}
+
+/* Measures and prints each peak; as JSON unless `json` is NULL. */
+static fp8_status print_peaks(cli_json *json, const fp8_context *ctx, fp8_error *err)
+{
+    fp8_status status;
+    fp8_peak peak;
+    if (json != NULL)
+        cli_json_begin(json, "peaks", '[');
+    for (int64_t i = 0; (status = fp8_machine_peak(ctx, i, 0, &peak, err)) == FP8_OK; i++)
+        print_peak(json, &peak);
+    if (json != NULL)
+        cli_json_end(json, ']');
+    return status == FP8_E_NOT_FOUND ? FP8_OK : status;
+}
+
+static int print(const cli_args *args, const fp8_context *ctx)
+{
+    cli_json document = {.out = stdout};
+    cli_json *json = args->json ? &document : NULL;
+    fp8_status status = FP8_OK;
+    fp8_error err;
+    if (json != NULL) {
+        cli_json_begin(json, NULL, '{');
+        print_json(json, ctx);
+    } else {
+        print_text(ctx);
+    }
+    if (args->peaks)
+        status = print_peaks(json, ctx, &err);
+    if (json != NULL && status != FP8_OK)
+        cli_json_error(json, &err);
+    if (json != NULL)
+        cli_json_end(json, '}');
+    return status == FP8_OK ? CLI_DONE : cli_fail(&err, 0, "");
 }
 
 int cli_run_doctor(const cli_args *args)
 {
     fp8_context *ctx;
     int code = cli_context(args, &ctx);
-    if (code == CLI_DONE && args->json)
-        print_json(ctx);
-    else if (code == CLI_DONE)
-        print_text(ctx);
+    if (code == CLI_DONE)
+        code = print(args, ctx);
     fp8_context_free(ctx);
     return code;
 }

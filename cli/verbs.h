@@ -8,13 +8,14 @@
 
 typedef struct cli_verb {
     const char *name;
-    int bit;                          /* CLI_QUANTIZE, .. */
-    const char *paths;                /* "SRC -o DST" */
-    int least, most;                  /* number of paths */
-    int (*run)(const cli_args *args); /* returns the exit code */
-    const char *summary;              /* a few words */
-    const char *text;                 /* what --help says, lines of at most 80 columns */
-    const char *examples;             /* commands, a line each, indented by two */
+    int bit;                           /* CLI_QUANTIZE, .. */
+    const char *paths;                 /* "SRC -o DST" */
+    int least, most;                   /* number of paths */
+    int (*run)(const cli_args *args);  /* returns the exit code */
+    const char *summary;               /* a few words */
+    const char *text;                  /* what --help says, lines of at most 80 columns */
+    const char *examples;              /* commands, a line each, indented by two */
+    const char *(*subject)(int64_t i); /* what it takes instead of paths; NULL = paths */
 } cli_verb;
 
 /* Verb i, NULL past the last. */
@@ -32,5 +33,10 @@ int cli_run_verify(const cli_args *args);
 int cli_run_diff(const cli_args *args);
 int cli_run_schemes(const cli_args *args);
 int cli_run_doctor(const cli_args *args);
+int cli_run_explain(const cli_args *args);
+int cli_run_bench(const cli_args *args);
+
+/* Subject i of bench, NULL past the last. */
+const char *cli_bench_subject(int64_t i);
 
 #endif

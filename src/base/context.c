@@ -100,6 +100,20 @@ static int capped_isa(fp8_isa found)
     return -1;
 }
 
+/* "levels: scalar yes, avx2 used, avx512 capped, .., amx no": what each level is here. */
+static void write_levels(const fp8_context *ctx, char line[FP8_DOCTOR_BYTES])
+{
+    int end = snprintf(line, FP8_DOCTOR_BYTES, "levels:");
+    for (int isa = FP8_ISA_SCALAR; isa <= FP8_ISA_LAST; isa++) {
+        const char *state = isa > (int)ctx->isa_found ? "no"
+                            : isa > (int)ctx->isa     ? "capped"
+                            : isa < (int)ctx->isa     ? "yes"
+                                                      : "used";
+        end += snprintf(line + end, FP8_DOCTOR_BYTES - (size_t)end, "%s %s %s",
+                        isa > FP8_ISA_SCALAR ? "," : "", fp8_isa_name((fp8_isa)isa), state);
+    }
+}
+
 static void write_doctor_lines(fp8_context *ctx)
 {
     char(*line)[FP8_DOCTOR_BYTES] = ctx->doctor;
@@ -107,9 +121,10 @@ static void write_doctor_lines(fp8_context *ctx)
     snprintf(line[1], sizeof *line, "compiler: %s", __VERSION__);
     snprintf(line[2], sizeof *line, "isa: %s (processor has %s)", fp8_isa_name(ctx->isa),
              fp8_isa_name(ctx->isa_found));
-    snprintf(line[3], sizeof *line, "threads: %d%s", ctx->threads,
+    write_levels(ctx, line[3]);
+    snprintf(line[4], sizeof *line, "threads: %d%s", ctx->threads,
              ctx->parallel_for == openmp_parallel_for ? "" : " (caller's parallel-for)");
-    snprintf(line[4], sizeof *line, "cuda: not built");
+    snprintf(line[5], sizeof *line, "cuda: not built");
 }
 
 const char *fp8_doctor(const fp8_context *ctx, int64_t i)

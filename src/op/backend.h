@@ -24,6 +24,7 @@ typedef enum fp8_op {
     FP8_OP_ENCODE_TWICE,    /* codes of x / operand, rounded to x's dtype before */
     FP8_OP_FINISH,          /* scales, bias and rounding of a row of sums; panel.h */
     FP8_OP_SCALES,          /* scales of amaxes; the reference is in op/scale.c */
+    FP8_OP_PEAK,            /* the level's multiply-adds, for peak.c; no reference */
 } fp8_op;
 
 /* dst[n] = src[n] as fp8_cast. Neither needs alignment. */
@@ -95,6 +96,15 @@ typedef struct fp8_scales_run {
 } fp8_scales_run;
 typedef int64_t fp8_kernel_scales(const fp8_scales_run *run);
 
+/* `rounds` rounds of independent multiply-adds on registers, as many as keep the units busy: the
+ * most that a kernel of this level could reach. */
+typedef struct fp8_peak_run {
+    int64_t rounds;
+    double operations; /* set: multiplications and additions done */
+    float sum;         /* set: of no meaning, but that all of it was needed */
+} fp8_peak_run;
+typedef void fp8_kernel_peak(fp8_peak_run *run);
+
 typedef struct fp8_kernel {
     const char *name; /* of the function */
     fp8_op op;
@@ -107,6 +117,7 @@ typedef struct fp8_kernel {
         fp8_kernel_encode *encode;
         fp8_kernel_finish *finish;
         fp8_kernel_scales *scales;
+        fp8_kernel_peak *peak;
     } fn;
 } fp8_kernel;
 

@@ -3,6 +3,20 @@
  * choose_panel.c - which kernel multiplies, and for each other the reason why it does not. */
 #include "op/linear.h"
 
+fp8_panel_problem fp8_panel_problem_of(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                       int64_t m, fp8_dtype x)
+{
+    const bool rounded = plan->desc.weight_math == FP8_WEIGHT_ROUNDED;
+    return (fp8_panel_problem){
+        .isa = ctx->isa,
+        .m = m,
+        .bf16_is_exact = !rounded && (plan->x_is_scaled || x == FP8_BF16),
+        .w_multiple = plan->w_multiple,
+        .both_multiple = plan->both_multiple,
+        .any_m = ctx->flags & FP8_BATCH_INVARIANT,
+    };
+}
+
 const char *fp8_panel_lacks(const fp8_panel_kernel *kernel, const fp8_panel_problem *problem)
 {
     const bool bf16 = kernel->x == FP8_BF16;

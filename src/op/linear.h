@@ -13,9 +13,8 @@
 
 /* Where the scales along K change: columns [at[s], at[s+1]) share theirs. */
 typedef struct fp8_cuts {
-    int64_t count;    /* segments, >= 1 */
-    int64_t *at;      /* [count + 1]: 0 .. K */
-    int64_t multiple; /* a power of two up to 128 that divides every cut between */
+    int64_t count; /* segments, >= 1 */
+    int64_t *at;   /* [count + 1]: 0 .. K */
 } fp8_cuts;
 
 /* A validated description for a weight [n,k]; plain data. */
@@ -30,6 +29,9 @@ typedef struct fp8_linear_plan {
     int64_t x_unit_cols;            /* columns of X for each of its scales, >= 1 */
     bool w_along_k, x_along_k;      /* more than one scale along K */
     bool x_is_scaled;               /* not FP8_ACTIVATION_NONE */
+    /* Powers of two up to 128 that divide every column in (0,K) where W's scales change, and where
+     * W's or X's do. */
+    int64_t w_multiple, both_multiple;
 } fp8_linear_plan;
 
 struct fp8_linear {
@@ -54,6 +56,9 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
 /* The same for a weight of which only shape and dtype are known. */
 fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *desc, int64_t n,
                                  int64_t k, fp8_dtype w_dtype, fp8_error *err);
+
+/* Whether X may have this dtype. Errors: DTYPE. */
+fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err);
 
 /* Segments of k columns under units of `a` columns of which the first lacks a_origin, and of b. */
 int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b);
@@ -103,10 +108,13 @@ typedef struct fp8_panel_problem {
     fp8_isa isa;
     int64_t m;
     bool bf16_is_exact;                /* X and W can be bf16 without rounding */
-    int64_t w_multiple, both_multiple; /* of the cuts of W's scales, and of both */
+    int64_t w_multiple, both_multiple; /* of the plan */
     bool any_m;                        /* batch-invariant: the choice must not depend on m */
 } fp8_panel_problem;
 
+/* The problem that a linear of this plan is with m rows of X of a dtype. */
+fp8_panel_problem fp8_panel_problem_of(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                       int64_t m, fp8_dtype x);
 /* What `kernel` lacks for the problem; NULL if it would do. Static text. */
 const char *fp8_panel_lacks(const fp8_panel_kernel *kernel, const fp8_panel_problem *problem);
 /* The best that would do; never NULL, since the reference does everything. */

@@ -140,6 +140,18 @@ static fp8_status plan_w(fp8_linear_plan *p, fp8_error *err)
     return fp8_quant_prepare(&q, &d->w, p->high, p->code, p->scale, p->n, p->k, err);
 }
 
+/* The greatest power of two up to `multiple`, one itself, that divides every border in (0,k) of
+ * units of `unit` columns whose first lacks `origin`. */
+static int64_t border_multiple(int64_t multiple, int64_t k, int64_t unit, int64_t origin)
+{
+    const int64_t first = unit - origin;
+    while (first < k && first % multiple)
+        multiple /= 2;
+    while (unit < k - first && unit % multiple)
+        multiple /= 2;
+    return multiple;
+}
+
 static fp8_status check_size(int64_t n, int64_t k, fp8_error *err)
 {
     int64_t bytes;
@@ -167,7 +179,20 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
     plan->code = is_high(w_dtype) ? plan->desc.w_code : w_dtype;
     plan->scale = plan->desc.w_scale;
     FP8_TRY(plan_x(plan, err));
-    return plan_w(plan, err);
+    FP8_TRY(plan_w(plan, err));
+    plan->w_multiple = border_multiple(128, k, plan->unit_cols, plan->desc.w_origin.cols);
+    plan->both_multiple = border_multiple(plan->w_multiple, k, plan->x_unit_cols, 0);
+    return FP8_OK;
+}
+
+fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err)
+{
+    const bool codes = plan->desc.activation == FP8_ACTIVATION_CODES;
+    FP8_FAIL_IF(codes ? !is_code(x) : !is_high(x), err, FP8_E_DTYPE, "linear: x is %s, must be %s",
+                fp8_dtype_name(x), codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
+    FP8_FAIL_IF(plan->desc.weight_math == FP8_WEIGHT_ROUNDED && x == FP8_F32, err, FP8_E_DTYPE,
+                "linear: x is F32, must be BF16 or F16 with rounded weights");
+    return FP8_OK;
 }
 
 static fp8_status check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
@@ -237,10 +262,7 @@ int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b)
 void fp8_cuts_fill(fp8_cuts *cuts, int64_t k, int64_t a, int64_t a_origin, int64_t b)
 {
     int64_t at = 0;
-    cuts->multiple = 128;
     for (int64_t s = 0; s < cuts->count; s++) {
-        while (at % cuts->multiple)
-            cuts->multiple /= 2;
         cuts->at[s] = at;
         at = at < k ? next_cut(at, k, a, a_origin, b) : k;
     }

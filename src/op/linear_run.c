@@ -266,19 +266,6 @@ static void run_task(void *arg, int64_t task, int64_t worker)
 
 /* ---- the whole ---- */
 
-static fp8_panel_problem problem_of(const fp8_linear *l, int64_t m, fp8_dtype x)
-{
-    const bool rounded = l->plan.desc.weight_math == FP8_WEIGHT_ROUNDED;
-    return (fp8_panel_problem){
-        .isa = l->ctx->isa,
-        .m = m,
-        .bf16_is_exact = !rounded && (l->plan.x_is_scaled || x == FP8_BF16),
-        .w_multiple = l->w_cuts.multiple,
-        .both_multiple = l->cuts.multiple,
-        .any_m = l->ctx->flags & FP8_BATCH_INVARIANT,
-    };
-}
-
 /* Rows of X and panels of W in a task: as many as the kernel takes, fewer if that leaves threads
  * without work. */
 static void cut_tasks(run_job *job, int64_t m, int64_t threads)
@@ -339,14 +326,7 @@ static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_
     const fp8_linear_plan *p = &l->plan;
     FP8_TRY(fp8_check_matrix(x, "x", -1, p->k, err));
     FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], p->n, err));
-    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
-    const bool is_code = x->dtype == FP8_E4M3FN || x->dtype == FP8_E4M3FNUZ || x->dtype == FP8_E5M2;
-    const bool is_high = x->dtype == FP8_F32 || x->dtype == FP8_F16 || x->dtype == FP8_BF16;
-    FP8_FAIL_IF(codes ? !is_code : !is_high, err, FP8_E_DTYPE, "linear: x is %s, must be %s",
-                fp8_dtype_name(x->dtype),
-                codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
-    FP8_FAIL_IF(p->desc.weight_math == FP8_WEIGHT_ROUNDED && x->dtype == FP8_F32, err, FP8_E_DTYPE,
-                "linear: x is F32, must be BF16 or F16 with rounded weights");
+    FP8_TRY(fp8_linear_plan_takes(p, x->dtype, err));
     FP8_FAIL_IF(y->dtype != FP8_F32 && y->dtype != FP8_F16 && y->dtype != FP8_BF16, err,
                 FP8_E_DTYPE, "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
     FP8_TRY(fp8_check_distinct(y, "y", err));
@@ -372,7 +352,7 @@ static void choose(run_job *job, const fp8_tensor *x)
 {
     const fp8_linear *l = job->linear;
     const int64_t m = x->shape[0];
-    const fp8_panel_problem problem = problem_of(l, m, x->dtype);
+    const fp8_panel_problem problem = fp8_panel_problem_of(l->ctx, &l->plan, m, x->dtype);
     const bool contiguous = job->y->stride[1] == 1;
     job->kernel = fp8_panel_pick(&problem);
     job->cuts = job->kernel->x == FP8_BF16 ? &l->cuts : &l->w_cuts;

@@ -12,7 +12,7 @@ import subprocess
 import command
 
 BUILD = pathlib.Path(os.environ.get("FP8_BUILD", command.ROOT / "build/release"))
-WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+WORD = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 class Texts(command.Case):
@@ -26,7 +26,7 @@ class Texts(command.Case):
             self.options.setdefault(verb, set()).add(option)
             if letter != "-":
                 self.letters.setdefault(verb, set()).add(letter)
-        self.assertEqual(len(self.options), 8)
+        self.assertEqual(len(self.options), 10)
         self.all = set().union(*self.options.values())
 
     def test_help(self):
@@ -84,6 +84,9 @@ class Texts(command.Case):
         self.assertIn("vllm", self.complete("fp8", "verify", "x", "--for", ""))
         self.assertEqual(self.complete("fp8", "quantize", "--nan", ""), {"refuse", "keep"})
         self.assertEqual(self.complete("fp8", "quantize", "--max-memory", ""), set())
+        self.assertEqual(self.complete("fp8", "bench", ""), {"linear", "quantize"})
+        self.assertEqual(self.complete("fp8", "bench", "linear", "--scheme", "mx"), {"mxfp8"})
+        self.assertEqual(self.complete("fp8", "explain", "--activation", ""), {"none", "dynamic", "static", "codes"})
         self.checkpoint("some")
         (self.folder / "note.txt").write_text("")
         self.assertEqual(self.complete("fp8", "quantize", ""), {"some", "note.txt"})

@@ -4,7 +4,8 @@
 
 import command
 
-VERBS = ["quantize", "dequantize", "convert", "inspect", "verify", "diff", "schemes", "doctor"]
+VERBS = ["quantize", "dequantize", "convert", "inspect", "verify", "diff", "schemes", "doctor", "explain",
+         "bench"]
 
 
 class Usage(command.Case):

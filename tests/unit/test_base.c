@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 /* cmocka.h needs the four above. */
@@ -142,6 +143,10 @@ static void parallel_for_visits_each_index_once(void **state)
     for (int i = 0; i < N; i++)
         assert_int_equal(counts[i], 1);
     assert_non_null(fp8_doctor(ctx, 0));
+    char used[64];
+    snprintf(used, sizeof used, "%s used", fp8_isa_name(ctx->isa));
+    assert_non_null(strstr(fp8_doctor(ctx, 3), "levels: scalar "));
+    assert_non_null(strstr(fp8_doctor(ctx, 3), used));
     assert_null(fp8_doctor(ctx, 100));
     fp8_context_free(ctx);
 }
