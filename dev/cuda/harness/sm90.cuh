@@ -29,12 +29,12 @@ DEV bool mbar_try(uint32_t bar, uint32_t parity)
 #endif
 DEV void mbar_wait(uint32_t bar, uint32_t parity, int tag = __builtin_LINE())
 {
-    int spins = 0; (void)spins; (void)tag;
+    [[maybe_unused]] int spins = 0; (void)tag;
     while (!mbar_try(bar, parity)) SPIN(tag);
 }
 DEV void mbar_wait_cluster(uint32_t bar, uint32_t parity, int tag = __builtin_LINE()) /* acquire at cluster scope */
 {
-    uint32_t ok; int spins = 0; (void)spins; (void)tag;
+    uint32_t ok; [[maybe_unused]] int spins = 0; (void)tag;
     do {
         asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(ok) : "r"(bar), "r"(parity) : "memory");
         if (!ok) SPIN(tag);
@@ -42,6 +42,7 @@ DEV void mbar_wait_cluster(uint32_t bar, uint32_t parity, int tag = __builtin_LI
 }
 
 /* --- bulk copies --- */
+DEV uint64_t policy_evict_normal() { uint64_t p; asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p)); return p; }
 DEV uint64_t policy_evict_first() { uint64_t p; asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
 DEV void bulk_1d(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, uint64_t pol)
 {
@@ -50,6 +51,10 @@ DEV void bulk_1d(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, ui
 DEV void tma_2d(uint32_t dst, const void *map, int c0, int c1, uint32_t bar, uint64_t pol)
 {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "l"(pol) : "memory");
+}
+DEV void bulk_to_cta(uint32_t dst, uint32_t src, uint32_t bytes, uint32_t bar) /* own shared memory to that of a CTA of the cluster; dst and bar there */
+{
+    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "r"(src), "r"(bytes), "r"(bar) : "memory");
 }
 DEV void bulk_prefetch_l2(const void *src, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes) : "memory"); }
 DEV void tma_prefetch_2d(const void *map, int c0, int c1) { asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(c0), "r"(c1) : "memory"); }
@@ -81,6 +86,7 @@ DEV void st_async1(uint32_t dst, float a, uint32_t bar)
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(dst), "f"(a), "r"(bar) : "memory");
 }
+DEV void bar_named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void bar_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
 /* --- wgmma --- */
@@ -112,7 +118,15 @@ DEV void tma_store_2d(const void *map, uint32_t src, int c0, int c1) { asm volat
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 DEV void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 DEV void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-DEV void stmatrix4(uint32_t addr, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(a), "r"(b), "r"(c), "r"(d) : "memory"); }
+/* stmatrix: no memory clobber, so that the next loads may pass it; a fence and a barrier follow before anybody reads */
+DEV void stmatrix4(uint32_t addr, uint32_t a, uint32_t b, uint32_t c, uint32_t d) { asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(a), "r"(b), "r"(c), "r"(d)); }
+DEV void stmatrix2_trans(uint32_t addr, uint32_t a, uint32_t b) { asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(addr), "r"(a), "r"(b)); }
+DEV uint32_t transpose8(uint32_t v) /* an 8x8 matrix of 16-bit values over the warp: lane l held row l/4, columns 2(l%4)+{0,1} */
+{
+    uint32_t r;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(v));
+    return r;
+}
 DEV uint32_t bf16x2(float lo, float hi) { uint32_t r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo)); return r; }
 /* wgmma results are registers that the compiler does not know to be in flight: pin them after the wait */
 template <int R> DEV void pin(float (&d)[R])
