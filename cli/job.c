@@ -126,12 +126,7 @@ static void print_result_json(const cli_args *args, const fp8_convert *conv, dou
     cli_json_begin(&json, NULL, '{');
     cli_json_text(&json, "output", args->output);
     cli_json_bool(&json, "complete", exists(args->output, ""));
-    cli_json_int(&json, "tensors", sum.tensors);
-    cli_json_int(&json, "changed", sum.changed);
-    cli_json_int(&json, "kept", sum.kept);
-    cli_json_size(&json, "bytes_in", sum.bytes_in);
-    cli_json_size(&json, "bytes_out", sum.bytes_out);
-    cli_json_int(&json, "files_out", sum.shards_out);
+    cli_json_counts(&json, &sum);
     cli_json_real(&json, "seconds", seconds);
     cli_json_warnings(&json, conv);
     cli_json_end(&json, '}');

@@ -49,7 +49,7 @@ static const cli_option options[] = {
      .more = "It must not exist (but see --force) nor lie inside SRC. It is built as DST.partial "
              "and renamed when it is whole."},
     {.name = "scheme", .letter = 's', .verbs = CLI_TO_FP8, .kind = CLI_TEXT, .field = FIELD(scheme),
-     .argument = "S", .choice = cli_scheme_name, .help = "format of the output (default: hf-block)",
+     .argument = "S", .choice = cli_scheme_name, .help = "format of the output (quantize: hf-block)",
      .more = "What scales there are and how they are named; fp8 schemes lists the names."},
     {.name = "shape", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_SHAPE, .field = FIELD(shapes),
      .argument = "MxNxK", .help = "Y[M,N] = X[M,K] W[N,K]^T; may be repeated",

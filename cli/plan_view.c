@@ -164,12 +164,7 @@ static void print_json(const fp8_convert *conv)
     fp8_convert_summary(conv, &sum);
     cli_json_begin(&json, NULL, '{');
     cli_json_begin(&json, "summary", '{');
-    cli_json_int(&json, "tensors", sum.tensors);
-    cli_json_int(&json, "changed", sum.changed);
-    cli_json_int(&json, "kept", sum.kept);
-    cli_json_size(&json, "bytes_in", sum.bytes_in);
-    cli_json_size(&json, "bytes_out", sum.bytes_out);
-    cli_json_int(&json, "files_out", sum.shards_out);
+    cli_json_counts(&json, &sum);
     cli_json_size(&json, "peak_memory_bytes", sum.peak_memory_bytes);
     cli_json_size(&json, "disk_bytes", sum.disk_bytes);
     cli_json_size(&json, "disk_free_bytes", sum.disk_free_bytes);

@@ -50,28 +50,34 @@ static size_t terminal_width(void)
     return 80;
 }
 
-cli_pace cli_meter_pace(const fp8_progress *base, const fp8_progress *now)
+/* Bytes a second and seconds left; both 0 at first. */
+typedef struct pace {
+    double speed, left;
+} pace;
+
+/* Of a run that was at `base` when it started. */
+static pace pace_of(const fp8_progress *base, const fp8_progress *now)
 {
     double seconds = now->seconds - base->seconds;
     double done = (double)(now->bytes_done - base->bytes_done);
     if (!(seconds > 0) || !(done > 0) || now->bytes_total < now->bytes_done)
-        return (cli_pace){0, 0};
+        return (pace){0, 0};
     double speed = done / seconds;
-    return (cli_pace){speed, (double)(now->bytes_total - now->bytes_done) / speed};
+    return (pace){speed, (double)(now->bytes_total - now->bytes_done) / speed};
 }
 
 void cli_meter_line(char *out, size_t size, size_t width, const fp8_progress *base,
                     const fp8_progress *now, size_t *name_at)
 {
     char done[CLI_UNIT_TEXT], total[CLI_UNIT_TEXT], speed[CLI_UNIT_TEXT], left[CLI_UNIT_TEXT];
-    cli_pace pace = cli_meter_pace(base, now);
+    pace rate = pace_of(base, now);
     double share = now->bytes_total > 0 ? (double)now->bytes_done / (double)now->bytes_total : 1;
     const char *tensor = now->tensor != NULL ? now->tensor : "";
     int length =
         snprintf(out, size, "%3d%%  %s of %s  %s/s  %s left  ", (int)(share * 100),
                  cli_format_bytes(done, now->bytes_done), cli_format_bytes(total, now->bytes_total),
-                 cli_format_bytes(speed, (uint64_t)pace.speed),
-                 cli_format_time(left, pace.speed > 0 ? pace.left : -1));
+                 cli_format_bytes(speed, (uint64_t)rate.speed),
+                 cli_format_time(left, rate.speed > 0 ? rate.left : -1));
     size_t used = (size_t)length < size ? (size_t)length : size - 1;
     if (used > width) {
         out[width < size ? width : size - 1] = 0;
@@ -110,7 +116,7 @@ static void plain(cli_meter *meter, const fp8_progress *now)
 static void json_line(const cli_meter *meter, const fp8_progress *now)
 {
     cli_json json = {.out = stderr, .one_line = true};
-    cli_pace pace = cli_meter_pace(&meter->base, now);
+    pace rate = pace_of(&meter->base, now);
     cli_json_begin(&json, NULL, '{');
     cli_json_text(&json, "event", "progress");
     cli_json_size(&json, "bytes_done", now->bytes_done);
@@ -118,8 +124,8 @@ static void json_line(const cli_meter *meter, const fp8_progress *now)
     cli_json_int(&json, "tensors_done", now->tensors_done);
     cli_json_int(&json, "tensors_total", now->tensors_total);
     cli_json_real(&json, "seconds", now->seconds);
-    cli_json_real(&json, "bytes_per_second", pace.speed);
-    cli_json_real(&json, "seconds_left", pace.left);
+    cli_json_real(&json, "bytes_per_second", rate.speed);
+    cli_json_real(&json, "seconds_left", rate.left);
     cli_json_text_n(&json, "tensor", now->tensor != NULL ? now->tensor : "", now->tensor_bytes);
     cli_json_end(&json, '}');
 }

@@ -33,12 +33,6 @@ void cli_meter_step(void *user, const fp8_progress *progress);
 /* Clears a redrawn line, so that other output can follow. */
 void cli_meter_clear(cli_meter *meter);
 
-/* Bytes a second and seconds left of a run that was at `base` when it started; both 0 at first. */
-typedef struct cli_pace {
-    double speed, left;
-} cli_pace;
-cli_pace cli_meter_pace(const fp8_progress *base, const fp8_progress *now);
-
 /* out = " 34%  1.2/3.6 GB ..", at most `width` columns; the tensor's name is what gives way.
  * *name_at = the offset of the name. */
 void cli_meter_line(char *out, size_t size, size_t width, const fp8_progress *base,

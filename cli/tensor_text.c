@@ -30,6 +30,16 @@ const char *cli_dtype_text(fp8_dtype dtype)
     return name != NULL ? name : "-";
 }
 
+void cli_json_counts(cli_json *json, const fp8_plan_summary *sum)
+{
+    cli_json_int(json, "tensors", sum->tensors);
+    cli_json_int(json, "changed", sum->changed);
+    cli_json_int(json, "kept", sum->kept);
+    cli_json_size(json, "bytes_in", sum->bytes_in);
+    cli_json_size(json, "bytes_out", sum->bytes_out);
+    cli_json_int(json, "files_out", sum->shards_out);
+}
+
 void cli_json_warnings(cli_json *json, const fp8_convert *conv)
 {
     const char *warning;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * tensor_text.h - shapes and dtypes in words, and the warnings of a conversion as JSON. */
+ * tensor_text.h - shapes and dtypes in words, and the counts and warnings of a conversion as JSON.
+ */
 #ifndef FP8_CLI_TENSOR_TEXT_H
 #define FP8_CLI_TENSOR_TEXT_H
 
@@ -13,6 +14,8 @@
 const char *cli_shape_text(char out[CLI_SHAPE_TEXT], int32_t ndim, const int64_t *shape);
 /* "BF16", "-" for none. */
 const char *cli_dtype_text(fp8_dtype dtype);
+/* The members "tensors" to "files_out" of a conversion. */
+void cli_json_counts(cli_json *json, const fp8_plan_summary *sum);
 /* "warnings": [..] of a conversion. */
 void cli_json_warnings(cli_json *json, const fp8_convert *conv);
 

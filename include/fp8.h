@@ -8,7 +8,7 @@
  *   7 quantize      8 matmul and linear layers     9 fused weights, shards, GPUs
  *   10 checkpoints   11 conversion   12 verify and diff   13 introspection
  *
- * A complete program: quantize a bf16 matrix with one fp32 scale per 128 x 128 block.
+ * In short, a bf16 matrix with one fp32 scale per 128 x 128 block (README.md has it as a program):
  *
  *     fp8_context *ctx;
  *     fp8_error err;
@@ -39,7 +39,7 @@ extern "C" {
 #define FP8_API __attribute__((visibility("default")))
 #endif
 
-/* ---- 1. Conventions -----------------------------------------------------------------------------
+/* ---- 1. Conventions ----
  * Matrices are row-major views with strides in elements; sizes in bytes end in `_bytes`.
  * A linear layer is Y[M,N] = X[M,K] W[N,K]^T + bias[N]; a weight is [N,K] = [out,in].
  * A scale multiplies: real = code * scale. Checkpoints call the same multiplier `weight_scale`,
@@ -51,7 +51,7 @@ extern "C" {
  * Outputs are undefined after an error, unless a function says otherwise.
  */
 
-/* ---- 2. Version ------------------------------------------------------------------------------ */
+/* ---- 2. Version ---- */
 #define FP8_VERSION_MAJOR 0
 #define FP8_VERSION_MINOR 1
 #define FP8_VERSION_PATCH 0
@@ -59,8 +59,7 @@ extern "C" {
 /* The version of the loaded library as "0.1.0". Any thread; static storage. */
 FP8_API const char *fp8_version(void);
 
-/* ---- 3. Status and errors ---------------------------------------------------------------------
- */
+/* ---- 3. Status and errors ---- */
 
 /* What went wrong, in decades; the values are part of the ABI and never change. */
 typedef enum fp8_status {
@@ -97,8 +96,7 @@ typedef struct fp8_error {
     char msg[1024]; /* one line: the file, the tensor, the rule and the numbers */
 } fp8_error;
 
-/* ---- 4. Dtypes ---------------------------------------------------------------------------------
- */
+/* ---- 4. Dtypes ---- */
 
 /* Element types; the names are those of the safetensors format without the underscore games of
  * frameworks. Arithmetic is defined for F32, F16, BF16 and the 8-bit floats; the rest is carried.
@@ -136,8 +134,7 @@ FP8_API fp8_dtype fp8_dtype_parse(const char *name);
 /* Bits an element, 0 if `dtype` is none of the list. Any thread. */
 FP8_API int fp8_dtype_bits(fp8_dtype dtype);
 
-/* ---- 5. Tensors ---------------------------------------------------------------------------------
- */
+/* ---- 5. Tensors ---- */
 #define FP8_MAX_DIMS 4
 
 /* A view of memory that the caller owns. Element (i,j,..) is at data[i*stride[0]+j*stride[1]+..];
@@ -165,8 +162,7 @@ static inline fp8_tensor fp8_vector(void *data, fp8_dtype dtype, int64_t n)
     return t;
 }
 
-/* ---- 6. Context
- * ---------------------------------------------------------------------------------- */
+/* ---- 6. Context ---- */
 
 /* Memory hook for all host memory of a context. `alloc` returns NULL on failure and memory aligned
  * for any type; both may be called from several threads at once. */
@@ -211,8 +207,7 @@ FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context 
 /* NULL is a no-op. */
 FP8_API void fp8_context_free(fp8_context *ctx);
 
-/* ---- 7. Quantize
- * --------------------------------------------------------------------------------- */
+/* ---- 7. Quantize ---- */
 
 /* The extent of one scale's block on a matrix [R,C]; 0 = the whole extent. Edge blocks may be
  * partial. tensor {0,0} . row (token of X, channel of W) {1,0} . column {0,1} . group {1,128} block
@@ -300,8 +295,7 @@ FP8_API fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const f
 FP8_API fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
                             fp8_dtype dst_dtype, int64_t n, int saturate, fp8_error *err);
 
-/* ---- 8. Matmul and linear layers
- * -----------------------------------------------------------------
+/* ---- 8. Matmul and linear layers ----
  * Y[M,N] = X[M,K] W[N,K]^T + bias[N]. One description serves the one-shot fp8_matmul and the
  * prepared fp8_linear. Sums are fp32; their order depends on K, the scheme and the kernel, never on
  * the number of threads; docs/numerics.md has the formulas and the error bound.
@@ -438,8 +432,7 @@ FP8_API fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *de
                                int64_t n, int64_t k, fp8_dtype x_dtype, fp8_dtype w_code, int64_t i,
                                fp8_candidate *out, fp8_error *err);
 
-/* ---- 9. Fused weights, shards and what GPUs support
- * ------------------------------------------------
+/* ---- 9. Fused weights, shards and what GPUs support ----
  * What a loader does with the scales of a checkpoint before a linear is made of it, by the formulas
  * of vLLM at 017e9f44 (w8a8_utils, fp8_utils, marlin_utils, scaled_mm_entry.cu). No function here
  * allocates. per_tensor_dequantize is fp8_dequantize with grid {0,0}: to F16 with an F32 scale (a
@@ -579,8 +572,7 @@ FP8_API int fp8_deepgemm_supports_shape(int64_t n, int64_t k, fp8_dtype y);
  */
 FP8_API int fp8_marlin_supports_shape(int64_t n, int64_t k, int64_t k_whole, int64_t group);
 
-/* ---- 10. Checkpoints
- * -------------------------------------------------------------------------------- */
+/* ---- 10. Checkpoints ---- */
 
 /* An open checkpoint: one safetensors file, or all shards of an index or a directory. The headers
  * are read and checked at open; tensor data only when asked for. Const calls may be made by any
@@ -627,8 +619,7 @@ FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
  * line i, NULL past the last. */
 FP8_API const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i);
 
-/* ---- 11. Conversion
- * --------------------------------------------------------------------------------- */
+/* ---- 11. Conversion ---- */
 
 typedef enum fp8_verb {
     FP8_QUANTIZE = 0,   /* high precision -> FP8 */
@@ -744,8 +735,7 @@ FP8_API void fp8_convert_stop(fp8_convert *conv);
 /* NULL is a no-op. */
 FP8_API void fp8_convert_free(fp8_convert *conv);
 
-/* ---- 12. Verify and diff
- * ----------------------------------------------------------------------------- */
+/* ---- 12. Verify and diff ---- */
 
 typedef struct fp8_verify_desc {
     uint32_t struct_bytes;
@@ -806,8 +796,7 @@ typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
-/* ---- 13. Introspection
- * -------------------------------------------------------------------------------- */
+/* ---- 13. Introspection ---- */
 
 /* One output scheme of fp8_convert. Static texts. */
 typedef struct fp8_scheme_info {

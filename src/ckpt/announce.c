@@ -78,7 +78,7 @@ static void put_last(fp8_text *t, int level, const char *text)
     fp8_text_put(t, text);
 }
 
-/* ---- quant_method fp8 and mxfp8 -------------------------------------------------------------- */
+/* ---- quant_method fp8 and mxfp8 ---- */
 
 static void write_hf(fp8_text *t, const announcement *a)
 {
@@ -107,7 +107,7 @@ static void write_mxfp8(fp8_text *t, const announcement *a)
     put_last(t, 0, "}");
 }
 
-/* ---- compressed-tensors ---------------------------------------------------------------------- */
+/* ---- compressed-tensors ---- */
 
 /* One QuantizationArgs object; strategy decides which further keys there are. */
 typedef struct ct_args {
@@ -220,7 +220,7 @@ static void write_ct(fp8_text *t, const announcement *a)
     put_last(t, 0, "}");
 }
 
-/* ---- modelopt -------------------------------------------------------------------------------- */
+/* ---- modelopt ---- */
 
 /* The name that readers look for, and who really wrote it. */
 static void put_producer(fp8_text *t, int level)
@@ -278,7 +278,7 @@ fp8_status fp8_announce_modelopt(const fp8_context *ctx, const fp8_dialect *dial
     return fp8_text_finish(&t, text, NULL, err);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static void (*const writers[])(fp8_text *t, const announcement *a) = {
     [FP8_CONFIG_HF_FP8] = write_hf, [FP8_CONFIG_HF_MXFP8] = write_mxfp8,

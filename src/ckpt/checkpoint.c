@@ -13,8 +13,7 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 24 };
 
-/* ---- warnings --------------------------------------------------------------------------------
- */
+/* ---- warnings ---- */
 
 fp8_status fp8_checkpoint_warn(fp8_checkpoint *ckpt, const fp8_error *warning, fp8_error *err)
 {
@@ -40,8 +39,7 @@ const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i)
     return ckpt && i >= 0 && i < ckpt->warning_count ? ckpt->warnings[i] : NULL;
 }
 
-/* ---- shards ----------------------------------------------------------------------------------
- */
+/* ---- shards ---- */
 
 static fp8_status read_shard(const fp8_checkpoint *ckpt, const char *file, fp8_shard *shard,
                              fp8_error *err)
@@ -94,8 +92,7 @@ fp8_status fp8_shard_open(const fp8_shard *shard, int *fd, fp8_error *err)
     return fp8_fail(err, FP8_E_MISMATCH, "%s: was changed after its header was read", shard->path);
 }
 
-/* ---- opening ---------------------------------------------------------------------------------
- */
+/* ---- opening ---- */
 
 static fp8_status read_index(fp8_checkpoint *ckpt, fp8_index *index, fp8_error *err)
 {
@@ -293,8 +290,7 @@ void fp8_checkpoint_close(fp8_checkpoint *ckpt)
     fp8_release(ctx, ckpt);
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 int64_t fp8_checkpoint_count(const fp8_checkpoint *ckpt)
 {

@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- reading ---------------------------------------------------------------------------------
- */
+/* ---- reading ---- */
 
 /* A scan over the text; while it counts, out->entries is NULL. */
 typedef struct scan {
@@ -215,8 +214,7 @@ void fp8_index_free(const fp8_context *ctx, fp8_index *index)
     *index = (fp8_index){0};
 }
 
-/* ---- checking --------------------------------------------------------------------------------
- */
+/* ---- checking ---- */
 
 /* A kind of warning: how often, and the first of them. */
 typedef struct oddity {

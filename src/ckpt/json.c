@@ -41,10 +41,10 @@ static int look_past_space(fp8_json *j)
     return c;
 }
 
-/* ---- values ----------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
-fp8_status fp8_json_peek(fp8_json *j, fp8_json_type *out, fp8_error *err)
+/* The type of the next value; white space before it is consumed. */
+static fp8_status peek(fp8_json *j, fp8_json_type *out, fp8_error *err)
 {
     int c = look_past_space(j);
     switch (c) {
@@ -85,15 +85,14 @@ static const char *type_names[] = {"an object", "an array", "a string", "a numbe
 static fp8_status expect(fp8_json *j, fp8_json_type wanted, fp8_error *err)
 {
     fp8_json_type found;
-    FP8_TRY(fp8_json_peek(j, &found, err));
+    FP8_TRY(peek(j, &found, err));
     if (found == wanted)
         return FP8_OK;
     return fp8_fail_at(err, FP8_E_FORMAT, (int64_t)j->pos, "JSON byte %" PRIu64 ": %s, must be %s",
                        j->pos, type_names[found], type_names[wanted]);
 }
 
-/* ---- containers ------------------------------------------------------------------------------
- */
+/* ---- containers ---- */
 
 static fp8_status enter(fp8_json *j, fp8_json_type type, fp8_error *err)
 {
@@ -168,8 +167,7 @@ fp8_status fp8_json_next_key(fp8_json *j, fp8_span *key, bool *more, fp8_error *
     return FP8_OK;
 }
 
-/* ---- strings ---------------------------------------------------------------------------------
- */
+/* ---- strings ---- */
 
 /* True if one of 8 bytes is a quote, a backslash, a control character or not ASCII. */
 static bool has_special_byte(uint64_t w)
@@ -443,8 +441,7 @@ uint64_t fp8_json_quote(const char *text, uint64_t bytes, char *dst)
     return n + 1;
 }
 
-/* ---- numbers and literals --------------------------------------------------------------------
- */
+/* ---- numbers and literals ---- */
 
 /* Passes decimal digits; false if there is none. */
 static bool pass_digits(fp8_json *j)
@@ -529,7 +526,7 @@ static fp8_status literal(fp8_json *j, const char *word, fp8_error *err)
 fp8_status fp8_json_bool(fp8_json *j, bool *out, fp8_error *err)
 {
     fp8_json_type type;
-    FP8_TRY(fp8_json_peek(j, &type, err));
+    FP8_TRY(peek(j, &type, err));
     if (type != FP8_JSON_TRUE && type != FP8_JSON_FALSE)
         return bad(j, "must be true or false", err);
     *out = type == FP8_JSON_TRUE;
@@ -541,7 +538,7 @@ static fp8_status pass_start(fp8_json *j, fp8_error *err)
 {
     fp8_json_type type;
     fp8_span span;
-    FP8_TRY(fp8_json_peek(j, &type, err));
+    FP8_TRY(peek(j, &type, err));
     switch (type) {
     case FP8_JSON_OBJECT:
     case FP8_JSON_ARRAY:

@@ -53,8 +53,6 @@ typedef struct fp8_json {
  * rule; the caller puts the file's name in front (fp8_error_prefix). Afterwards the scanner must
  * not be used again. */
 void fp8_json_open(fp8_json *j, const char *text, uint64_t bytes);
-/* The type of the next value; white space before it is consumed. */
-fp8_status fp8_json_peek(fp8_json *j, fp8_json_type *out, fp8_error *err);
 fp8_status fp8_json_enter_object(fp8_json *j, fp8_error *err);
 fp8_status fp8_json_enter_array(fp8_json *j, fp8_error *err);
 /* *more = false at the closing brace, which is consumed; else *key is the key's raw span. */

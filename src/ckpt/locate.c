@@ -14,8 +14,7 @@
 static const char index_suffix[] = ".safetensors.index.json";
 static const char shard_suffix[] = ".safetensors";
 
-/* ---- lists of names --------------------------------------------------------------------------
- */
+/* ---- lists of names ---- */
 
 static bool grow(const fp8_context *ctx, fp8_file_list *list)
 {
@@ -61,8 +60,7 @@ void fp8_file_list_free(const fp8_context *ctx, fp8_file_list *list)
     *list = (fp8_file_list){0};
 }
 
-/* ---- a directory -----------------------------------------------------------------------------
- */
+/* ---- a directory ---- */
 
 static bool ends_with(const char *name, const char *suffix)
 {
@@ -188,8 +186,7 @@ static fp8_status locate_in_directory(fp8_checkpoint *ckpt, fp8_file_list *files
     return status;
 }
 
-/* ---- a path ----------------------------------------------------------------------------------
- */
+/* ---- a path ---- */
 
 /* The directory part of path, "." if it has none; *file = the rest. */
 static char *split_path(const fp8_context *ctx, const char *path, const char **file)

@@ -26,7 +26,7 @@ void fp8_quant_config_free(const fp8_context *ctx, fp8_quant_config *config)
     *config = (fp8_quant_config){.kind = FP8_CONFIG_NONE};
 }
 
-/* ---- groups ---------------------------------------------------------------------------------- */
+/* ---- groups ---- */
 
 /* A new, empty group at the end. */
 static fp8_status add_group(const fp8_context *ctx, fp8_quant_config *out, fp8_quant_group **group,
@@ -82,7 +82,7 @@ static fp8_status set_group(const fp8_context *ctx, fp8_quant_config *out, fp8_g
     return FP8_OK;
 }
 
-/* ---- lists of names -------------------------------------------------------------------------- */
+/* ---- lists of names ---- */
 
 static fp8_status add_name(void *arg, fp8_span key, fp8_span value, fp8_error *err)
 {
@@ -111,7 +111,7 @@ static fp8_status read_names(fp8_nameset *set, fp8_span list, fp8_error *err)
     return fp8_pick_starts(list, '[') ? fp8_json_each(list, add_name, set, err) : FP8_OK;
 }
 
-/* ---- quant_method fp8, mxfp8, fbgemm_fp8, quark ---------------------------------------------- */
+/* ---- quant_method fp8, mxfp8, fbgemm_fp8, quark ---- */
 
 typedef struct pair {
     int64_t values[2];
@@ -205,7 +205,7 @@ static fp8_status read_quark(const fp8_context *ctx, fp8_span config, fp8_quant_
     return FP8_OK;
 }
 
-/* ---- compressed-tensors ---------------------------------------------------------------------- */
+/* ---- compressed-tensors ---- */
 
 /* Grid of one QuantizationArgs object for weights; false if it is not FP8 or of no known form. */
 static fp8_status read_ct_weights(fp8_span args, fp8_grid *grid, bool *mx, bool *known,
@@ -282,7 +282,7 @@ static fp8_status read_ct(const fp8_context *ctx, fp8_span config, fp8_quant_con
     return fp8_json_each(p[0].value, read_ct_group, &(walk){ctx, out}, err);
 }
 
-/* ---- modelopt -------------------------------------------------------------------------------- */
+/* ---- modelopt ---- */
 
 /* Sets the facts of a group from quant_algo, whose case writers do not agree on. */
 static void set_algorithm(fp8_quant_group *g, fp8_span value)
@@ -340,7 +340,7 @@ static fp8_status read_modelopt(const fp8_context *ctx, fp8_span config, fp8_qua
     return FP8_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static const struct {
     const char *name; /* quant_method */

@@ -183,7 +183,7 @@ static fp8_status assign_codes(assignment *a, int64_t w, const fp8_tensor_info *
     return FP8_OK;
 }
 
-/* ---- what no weight has taken ---------------------------------------------------------------- */
+/* ---- what no weight has taken ---- */
 
 /* The tensor that a stray scale's name belongs to: "a.weight" of "a.weight_scale_inv"; -1 if there
  * is none. */
@@ -286,7 +286,7 @@ static fp8_status assign_rest(assignment *a, int64_t i, const fp8_tensor_info *i
     return FP8_OK;
 }
 
-/* ---- the config ------------------------------------------------------------------------------ */
+/* ---- the config ---- */
 
 static fp8_status read_modelopt_text(const assignment *a, char **text, uint64_t *bytes,
                                      fp8_error *err)
@@ -357,7 +357,7 @@ static const fp8_dialect *find_dialect(const assignment *a)
     return first;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the whole ---- */
 
 static fp8_status assign_all(assignment *a, fp8_error *err)
 {

@@ -34,8 +34,7 @@ typedef struct scan {
     fp8_span metadata;   /* text of the __metadata__ object */
 } scan;
 
-/* ---- one tensor ------------------------------------------------------------------------------
- */
+/* ---- one tensor ---- */
 
 static fp8_status read_dtype(scan *s, fp8_st_entry *e, fp8_error *err)
 {
@@ -146,8 +145,7 @@ static fp8_status read_entry(scan *s, fp8_st_entry *e, fp8_error *err)
     return s->out->shapes ? check_bytes(e, s->out->shapes + e->shape, err) : FP8_OK;
 }
 
-/* ---- the header ------------------------------------------------------------------------------
- */
+/* ---- the header ---- */
 
 static void store_entry(scan *s, fp8_span key, fp8_st_entry *e)
 {
@@ -215,8 +213,7 @@ static fp8_status allocate(const fp8_context *ctx, const scan *s, fp8_st_header 
     return FP8_OK;
 }
 
-/* ---- __metadata__ ----------------------------------------------------------------------------
- */
+/* ---- __metadata__ ---- */
 
 /* The keys of the metadata, decoded, to find one that is given twice. */
 typedef struct metadata_keys {
@@ -313,8 +310,7 @@ static bool is_null(fp8_span text)
     return text.bytes == 4 && !memcmp(text.text, "null", 4);
 }
 
-/* ---- order, names and ranges -----------------------------------------------------------------
- */
+/* ---- order, names and ranges ---- */
 
 /* By begin, end, place in the header: names are stored in its order. */
 static int compare_entries(const void *one, const void *other, void *owner)
@@ -381,8 +377,7 @@ static fp8_status check_ranges(const fp8_st_header *h, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- entry points ----------------------------------------------------------------------------
- */
+/* ---- entry points ---- */
 
 /* All that the JSON says, into *out. */
 static fp8_status fill_header(const fp8_context *ctx, const char *json, uint64_t bytes,

@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-/* ---- helpers of the plan ---------------------------------------------------------------- */
+/* ---- helpers of the plan ---- */
 
 static uint8_t dialect_number(const fp8_dialect *dialect)
 {
@@ -49,7 +49,7 @@ static bool is_linear(uint8_t kind)
            kind == FP8_KIND_EXPERTS_IN_OUT;
 }
 
-/* ---- patterns --------------------------------------------------------------------------- */
+/* ---- patterns ---- */
 
 /* What the patterns say of one tensor. */
 typedef struct wish {
@@ -94,7 +94,7 @@ static bool names_module(const fp8_pattern_state *p, const fp8_tensor_info *info
     return memmem(p->text, strlen(p->text), info->name + begin, end - begin) != NULL;
 }
 
-/* ---- one weight in high precision --------------------------------------------------------- */
+/* ---- one weight in high precision ---- */
 
 /* dtype of the scales that the rule stores in this dialect. */
 static fp8_dtype scale_dtype(const fp8_convert *conv, const fp8_dialect *dialect, fp8_dtype in)
@@ -241,7 +241,7 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- one weight in FP8 ---------------------------------------------------------------------- */
+/* ---- one weight in FP8 ---- */
 
 /* Every scale of the source can be written in the output's dtype without rounding. */
 static bool scales_widen(fp8_dtype from, fp8_dtype to)
@@ -298,7 +298,7 @@ static fp8_status choose_codes(fp8_convert *conv, int64_t i, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- every tensor --------------------------------------------------------------------------- */
+/* ---- every tensor ---- */
 
 static fp8_status choose_one(fp8_convert *conv, int64_t i, fp8_error *err)
 {

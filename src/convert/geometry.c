@@ -138,20 +138,23 @@ fp8_geometry fp8_geometry_of(const fp8_convert *conv, int64_t item, uint64_t sla
     return g;
 }
 
-uint64_t fp8_geometry_wanted(const fp8_convert *conv, int64_t item)
+/* Bytes that a slot needs for the item in one pass. */
+static uint64_t wanted_bytes(const fp8_convert *conv, int64_t item)
 {
     fp8_geometry g = fp8_geometry_of(conv, item, UINT64_MAX);
     int64_t rows = g.to.rows > 0 ? common_rows(g.chunk_rows, g.to.rows) : g.chunk_rows;
     return fp8_slot_map_of(&g, fp8_min_i64(rows, g.m.rows)).bytes;
 }
 
-uint64_t fp8_geometry_least(const fp8_convert *conv, int64_t item)
+/* Bytes that a slot needs for the item at the very least. */
+static uint64_t least_bytes(const fp8_convert *conv, int64_t item)
 {
     fp8_geometry g = fp8_geometry_of(conv, item, UINT64_MAX);
     return fp8_slot_map_of(&g, fp8_min_i64(g.chunk_rows, g.m.rows)).bytes;
 }
 
-uint64_t fp8_geometry_scratch(const fp8_geometry *g)
+/* Bytes of a worker's own memory. */
+static uint64_t worker_bytes(const fp8_geometry *g)
 {
     int64_t unit_rows = fp8_grid_extent(g->to.rows, g->tile_rows);
     int64_t units = g->two_pass ? g->region_units
@@ -199,10 +202,10 @@ static struct demand demand_of(const fp8_convert *conv)
         const fp8_item *it = &conv->items[i];
         if (!fp8_item_encodes(it) && it->action != FP8_ACTION_DEQUANTIZE)
             continue;
-        uint64_t bytes = fp8_geometry_least(conv, i);
+        uint64_t bytes = least_bytes(conv, i);
         d.widest = bytes > d.least ? i : d.widest;
         d.least = larger(d.least, bytes);
-        d.wanted = larger(d.wanted, fp8_geometry_wanted(conv, i));
+        d.wanted = larger(d.wanted, wanted_bytes(conv, i));
     }
     return d;
 }
@@ -282,7 +285,7 @@ void fp8_limits_scratch(fp8_convert *conv)
         if (!fp8_item_encodes(it))
             continue;
         fp8_geometry g = fp8_geometry_of(conv, i, lim->slab_bytes);
-        lim->scratch_bytes = larger(lim->scratch_bytes, fp8_geometry_scratch(&g));
+        lim->scratch_bytes = larger(lim->scratch_bytes, worker_bytes(&g));
         if (g.two_pass && g.region_units > lim->region_units)
             lim->region_units = g.region_units;
     }

@@ -42,12 +42,6 @@ typedef struct fp8_slot_map {
 fp8_geometry fp8_geometry_of(const fp8_convert *conv, int64_t item, uint64_t slab_bytes);
 fp8_slot_map fp8_slot_map_of(const fp8_geometry *g, int64_t rows);
 
-/* Bytes that a slot needs for the item in one pass, and at the very least. */
-uint64_t fp8_geometry_wanted(const fp8_convert *conv, int64_t item);
-uint64_t fp8_geometry_least(const fp8_convert *conv, int64_t item);
-/* Bytes of a worker's own memory. */
-uint64_t fp8_geometry_scratch(const fp8_geometry *g);
-
 /* Sets conv->limits so that the peak is at most max_memory_bytes. Error NO_MEMORY names the least
  * that would do. */
 fp8_status fp8_limits_set(fp8_convert *conv, fp8_error *err);

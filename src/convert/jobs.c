@@ -10,8 +10,7 @@
 
 enum { COPY_BYTES = 8 << 20 }; /* of one copy */
 
-/* ---- one item ----------------------------------------------------------------------------------
- */
+/* ---- one item ---- */
 
 static int64_t scale_elements(const fp8_walk *w)
 {
@@ -108,8 +107,7 @@ static bool slab_step(fp8_walk *w, fp8_job *job)
     return true;
 }
 
-/* ---- regions -----------------------------------------------------------------------------------
- */
+/* ---- regions ---- */
 
 /* A region for the slabs that follow. At most as many are in flight as the ring has slots, so one
  * that is taken in turn has long been left by its former slabs. */
@@ -161,8 +159,7 @@ void fp8_cursor_close(fp8_cursor *c)
     c->amax = NULL;
 }
 
-/* ---- all items ---------------------------------------------------------------------------------
- */
+/* ---- all items ---- */
 
 /* The next item of this part that is not done; -1 when there is none. */
 static int64_t next_item(fp8_cursor *c)

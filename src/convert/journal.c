@@ -32,8 +32,7 @@ static char *part_path(const fp8_convert *conv, const char *kind, int32_t part)
     return fp8_join_path(conv->ctx, conv->partial, file);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------- */
+/* ---- reading ---- */
 
 static fp8_status check_begin(const fp8_convert *conv, int32_t part, const fp8_journal *journal,
                               const fp8_record *record, fp8_error *err)
@@ -92,8 +91,7 @@ static fp8_status read_records(fp8_convert *conv, int32_t part, fp8_journal *jou
     return FP8_OK;
 }
 
-/* ---- opening
- * ------------------------------------------------------------------------------------- */
+/* ---- opening ---- */
 
 static fp8_status lock_journal(fp8_journal *journal, fp8_error *err)
 {
@@ -186,8 +184,7 @@ void fp8_journal_close(const fp8_context *ctx, fp8_journal *journal)
     *journal = (fp8_journal){.fd = -1, .stats_fd = -1};
 }
 
-/* ---- writing
- * ------------------------------------------------------------------------------------- */
+/* ---- writing ---- */
 
 fp8_status fp8_journal_append(fp8_journal *journal, fp8_record *records, int64_t n, fp8_error *err)
 {
@@ -221,8 +218,7 @@ fp8_status fp8_journal_get_stats(const fp8_journal *journal, int64_t item, fp8_t
                          "the statistics", err);
 }
 
-/* ---- fingerprint
- * --------------------------------------------------------------------------------- */
+/* ---- fingerprint ---- */
 
 static void add_text(XXH3_state_t *state, const char *text)
 {

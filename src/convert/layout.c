@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces ---- */
 
 static fp8_dtype data_dtype(const fp8_convert *conv, int64_t item)
 {
@@ -65,8 +65,7 @@ bool fp8_item_piece(const fp8_convert *conv, int64_t item, fp8_part part, fp8_pi
     }
 }
 
-/* ---- items to shards ---------------------------------------------------------------------------
- */
+/* ---- items to shards ---- */
 
 /* Bytes of a piece; the sizes were checked when the source was opened, and codes are never larger
  * than fp32. */
@@ -165,8 +164,7 @@ static void fill_entries(fp8_convert *conv)
     }
 }
 
-/* ---- names of files
- * ------------------------------------------------------------------------------ */
+/* ---- names of files ---- */
 
 /* The source's own names are kept as long as each of its files gives one of ours. */
 static bool keeps_file_names(const fp8_convert *conv)
@@ -201,8 +199,7 @@ static fp8_status name_files(fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- shards to runs
- * -------------------------------------------------------------------------------- */
+/* ---- shards to runs ---- */
 
 /* Each shard goes to the part that has the fewest bytes so far. Parts beyond the number of shards
  * stay empty. */
@@ -222,8 +219,7 @@ static fp8_status assign_parts(fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- all of it
- * ---------------------------------------------------------------------------------------- */
+/* ---- all of it ---- */
 
 static fp8_status lay_out(fp8_convert *conv, fp8_error *err)
 {

@@ -18,8 +18,7 @@
 
 static const uint64_t flush_bytes = (uint64_t)8 << 20;
 
-/* ---- one shard
- * ----------------------------------------------------------------------------------- */
+/* ---- one shard ---- */
 
 static uint64_t data_offset(const fp8_run *run)
 {
@@ -141,8 +140,7 @@ fp8_status fp8_output_close(fp8_run *run, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- one slab
- * ------------------------------------------------------------------------------------ */
+/* ---- one slab ---- */
 
 static fp8_status explain(const fp8_run *run, const fp8_job *job, fp8_error *err)
 {

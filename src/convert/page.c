@@ -66,7 +66,7 @@ fp8_status fp8_page_close(fp8_page *page, fp8_error *err)
     return page->status;
 }
 
-void fp8_page_bytes(fp8_page *page, const char *text, uint64_t bytes)
+static void put_bytes(fp8_page *page, const char *text, uint64_t bytes)
 {
     while (bytes > 0 && page->status == FP8_OK) {
         uint64_t n = BUFFER_BYTES - page->used;
@@ -82,7 +82,7 @@ void fp8_page_bytes(fp8_page *page, const char *text, uint64_t bytes)
 
 void fp8_page_put(fp8_page *page, const char *text)
 {
-    fp8_page_bytes(page, text, strlen(text));
+    put_bytes(page, text, strlen(text));
 }
 
 void fp8_page_print(fp8_page *page, const char *format, ...)
@@ -117,7 +117,7 @@ void fp8_page_html(fp8_page *page, const char *text)
         if (entity)
             fp8_page_put(page, entity);
         else
-            fp8_page_bytes(page, text, 1);
+            put_bytes(page, text, 1);
     }
 }
 
@@ -130,9 +130,9 @@ void fp8_page_json(fp8_page *page, const char *text)
     for (; *text; text++) {
         uint64_t n = (unsigned char)*text < 0x80 ? fp8_json_quote(text, 1, quoted) : 0;
         if (n > 2)
-            fp8_page_bytes(page, quoted + 1, n - 2);
+            put_bytes(page, quoted + 1, n - 2);
         else
-            fp8_page_bytes(page, text, 1);
+            put_bytes(page, text, 1);
     }
     fp8_page_put(page, "\"");
 }

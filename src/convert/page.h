@@ -23,7 +23,6 @@ void fp8_page_open(fp8_page *page, const fp8_context *ctx, const char *path);
  * NO_SPACE, NOT_FOUND (no such folder), NO_MEMORY. */
 fp8_status fp8_page_close(fp8_page *page, fp8_error *err);
 
-void fp8_page_bytes(fp8_page *page, const char *text, uint64_t bytes);
 void fp8_page_put(fp8_page *page, const char *text);
 /* printf of short texts: at most 500 bytes, in the locale "C": numbers have a
  * point whatever the process has set. */

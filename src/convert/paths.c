@@ -174,8 +174,7 @@ fp8_status fp8_paths_check_resumed(const fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- space
- * --------------------------------------------------------------------------------------- */
+/* ---- space ---- */
 
 fp8_status fp8_paths_free_bytes(const fp8_convert *conv, uint64_t *out, fp8_error *err)
 {

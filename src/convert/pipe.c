@@ -44,8 +44,7 @@ static void signal_all(pipeline *p)
     pthread_cond_broadcast(&p->changed);
 }
 
-/* ---- reader
- * -------------------------------------------------------------------------------------- */
+/* ---- reader ---- */
 
 static fp8_status read_scales_job(fp8_source *source, fp8_job *job, fp8_error *err)
 {
@@ -108,8 +107,7 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* ---- workers
- * ------------------------------------------------------------------------------------- */
+/* ---- workers ---- */
 
 /* The second pass over a region begins when its first pass is complete. The jobs of the first pass
  * stand before it in the ring, so somebody has them. */
@@ -146,8 +144,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* ---- writer
- * ---------------------------------------------------------------------------------------- */
+/* ---- writer ---- */
 
 static struct timespec soon(void)
 {
@@ -196,8 +193,7 @@ static fp8_status write_all(pipeline *p, fp8_error *err)
     return status;
 }
 
-/* ---- setting up
- * ------------------------------------------------------------------------------------ */
+/* ---- setting up ---- */
 
 static fp8_status start_threads(pipeline *p, bool stats, fp8_error *err)
 {

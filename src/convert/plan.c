@@ -15,8 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- helpers for all of the pipeline
- * ---------------------------------------------------------------- */
+/* ---- helpers for all of the pipeline ---- */
 
 fp8_tensor_info fp8_item_info(const fp8_convert *conv, int64_t item)
 {
@@ -74,8 +73,7 @@ fp8_status fp8_convert_warn(fp8_convert *conv, fp8_error *err, const char *forma
     return FP8_OK;
 }
 
-/* ---- options
- * ------------------------------------------------------------------------------------------ */
+/* ---- options ---- */
 
 static fp8_status check_desc(const fp8_convert_desc *d, fp8_error *err)
 {
@@ -215,8 +213,7 @@ static void settle_dtype(fp8_convert *conv)
         d->dtype = FP8_BF16;
 }
 
-/* ---- static activation scales
- * -------------------------------------------------------------------------- */
+/* ---- static activation scales ---- */
 
 static bool needs_activation_scale(const fp8_convert *conv, int64_t i)
 {
@@ -250,8 +247,7 @@ static fp8_status check_activation_scales(fp8_convert *conv, fp8_error *err)
     return FP8_OK;
 }
 
-/* ---- the plan
- * -------------------------------------------------------------------------------------------- */
+/* ---- the plan ---- */
 
 static fp8_status open_source(fp8_convert *conv, fp8_error *err)
 {
@@ -336,8 +332,7 @@ void fp8_convert_free(fp8_convert *conv)
     fp8_release(ctx, conv);
 }
 
-/* ---- what it tells
- * ----------------------------------------------------------------------------------------- */
+/* ---- what it tells ---- */
 
 int64_t fp8_convert_count(const fp8_convert *conv)
 {

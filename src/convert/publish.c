@@ -35,8 +35,7 @@ static int32_t part_count(const fp8_convert *conv)
     return conv->desc.part_count > 0 ? conv->desc.part_count : 1;
 }
 
-/* ---- removing
- * ------------------------------------------------------------------------------------ */
+/* ---- removing ---- */
 
 static fp8_status remove_in_partial(const fp8_convert *conv, const char *name, fp8_error *err)
 {
@@ -89,8 +88,7 @@ void fp8_partial_discard(const fp8_run *run)
     (void)rmdir(conv->partial);
 }
 
-/* ---- beginning
- * ----------------------------------------------------------------------------------- */
+/* ---- beginning ---- */
 
 static bool is_file(const char *path, uint64_t device, uint64_t inode)
 {
@@ -172,8 +170,7 @@ fp8_status fp8_partial_open(fp8_convert *conv, bool *published, fp8_error *err)
     return fp8_sync_parent(conv->ctx, conv->partial, err);
 }
 
-/* ---- ending
- * -------------------------------------------------------------------------------------- */
+/* ---- ending ---- */
 
 fp8_status fp8_parts_done(fp8_convert *conv, bool *all, fp8_error *err)
 {

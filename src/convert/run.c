@@ -20,10 +20,9 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- progress and stopping
- * ------------------------------------------------------------------------ */
+/* ---- progress and stopping ---- */
 
-void fp8_run_report_progress(fp8_run *run)
+static void report_progress(fp8_run *run)
 {
     if (!run->progress_fn)
         return;
@@ -31,7 +30,7 @@ void fp8_run_report_progress(fp8_run *run)
     run->progress_fn(run->progress_user, &run->progress);
 }
 
-fp8_status fp8_run_tick(void *user, fp8_error *err)
+static fp8_status tick(void *user, fp8_error *err)
 {
     fp8_run *run = user;
     if (atomic_load_explicit(&run->conv->stop, memory_order_relaxed))
@@ -39,7 +38,7 @@ fp8_status fp8_run_tick(void *user, fp8_error *err)
     double t = now();
     if (t - run->ticked >= tick_seconds) {
         run->ticked = t;
-        fp8_run_report_progress(run);
+        report_progress(run);
     }
     return FP8_OK;
 }
@@ -67,8 +66,7 @@ static void count_work(fp8_run *run)
     }
 }
 
-/* ---- NaN
- * ----------------------------------------------------------------------------------------- */
+/* ---- NaN ---- */
 
 static fp8_status add_nan(fp8_run *run, int64_t item, int64_t pos)
 {
@@ -103,7 +101,7 @@ static fp8_status scan_take(void *user, fp8_job *job, fp8_error *err)
 static fp8_status scan(fp8_run *run, fp8_error *err)
 {
     fp8_cursor cursor;
-    fp8_sink sink = {scan_take, fp8_run_tick, run};
+    fp8_sink sink = {scan_take, tick, run};
     FP8_TRY(fp8_cursor_open(&cursor, run->conv, run->done, run->part, true, err));
     fp8_status status = fp8_pipe_run(run->conv, &cursor, false, &sink, err);
     fp8_cursor_close(&cursor);
@@ -127,8 +125,7 @@ static fp8_status settle_nans(fp8_run *run, fp8_error *err)
     return run->nan_count ? fp8_layout_make(run->conv, err) : FP8_OK;
 }
 
-/* ---- the run
- * -------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static fp8_status replay(void *user, const fp8_record *record, fp8_error *err)
 {
@@ -149,7 +146,7 @@ static fp8_status replay(void *user, const fp8_record *record, fp8_error *err)
 static fp8_status write_shards(fp8_run *run, fp8_error *err)
 {
     fp8_cursor cursor;
-    fp8_sink sink = {fp8_output_take, fp8_run_tick, run};
+    fp8_sink sink = {fp8_output_take, tick, run};
     FP8_TRY(fp8_cursor_open(&cursor, run->conv, run->done, run->part, false, err));
     fp8_status status = fp8_pipe_run(run->conv, &cursor, run->journal.stats_fd >= 0, &sink, err);
     fp8_cursor_close(&cursor);
@@ -186,7 +183,7 @@ static fp8_status do_part(fp8_run *run, fp8_error *err)
     if (!all)
         return fp8_convert_warn(run->conv, err, "part %d of %d is done; others are not yet",
                                 run->part + 1, run->parts);
-    FP8_TRY(fp8_run_tick(run, err));
+    FP8_TRY(tick(run, err));
     return fp8_publish(run, err);
 }
 
@@ -246,7 +243,7 @@ fp8_status fp8_convert_run(fp8_convert *conv, fp8_progress_fn progress, void *us
     fp8_source_init(&run->source, conv);
     fp8_status status = run_all(run, err);
     if (status == FP8_OK)
-        fp8_run_report_progress(run);
+        report_progress(run);
     conv->done = status == FP8_OK;
     fp8_source_close(&run->source);
     fp8_journal_close(conv->ctx, &run->journal);

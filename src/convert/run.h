@@ -46,10 +46,6 @@ fp8_status fp8_output_close(fp8_run *run, fp8_error *err);
 /* Closes it without more ado, after an error. */
 void fp8_output_abandon(fp8_run *run);
 
-/* run.c */
-fp8_status fp8_run_tick(void *user, fp8_error *err);
-void fp8_run_report_progress(fp8_run *run);
-
 /* publish.c: makes DST.partial and the folder in it, or finds them as the options allow.
  * *published: an earlier run had made DST; what it left behind is removed. */
 fp8_status fp8_partial_open(fp8_convert *conv, bool *published, fp8_error *err);

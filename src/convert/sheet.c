@@ -54,8 +54,7 @@ static fp8_span entry_name(sheet *sh, const fp8_entry *e)
     return (fp8_span){name, fp8_companion_name(info.name, info.name_bytes, piece.suffix, name)};
 }
 
-/* ---- order -------------------------------------------------------------------------------------
- */
+/* ---- order ---- */
 
 static int compare_names(sheet *sh, const fp8_entry *a, const fp8_entry *b)
 {
@@ -78,8 +77,7 @@ static int compare_for_index(const void *a, const void *b, void *owner)
                          &sh->entries[*(const uint32_t *)b]);
 }
 
-/* ---- the header
- * ------------------------------------------------------------------------------------ */
+/* ---- the header ---- */
 
 static fp8_st_tensor sheet_tensor(void *owner, int64_t i)
 {
@@ -160,8 +158,7 @@ fp8_status fp8_sheet_head(const fp8_convert *conv, const fp8_out_shard *shard, f
     return FP8_OK;
 }
 
-/* ---- the index
- * ------------------------------------------------------------------------------------ */
+/* ---- the index ---- */
 
 /* In the order given; NULL: as they stand, which is as long. */
 static void put_index(sheet *sh, const uint32_t *order, fp8_text *out)

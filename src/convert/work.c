@@ -57,8 +57,7 @@ static fp8_tensor slab_codes(const fp8_job *job, int64_t row, int64_t rows)
                       job->g->m.cols);
 }
 
-/* ---- reading codes -----------------------------------------------------------------------------
- */
+/* ---- reading codes ---- */
 
 /* y = codes * scales of the whole slab; y is `dtype` at `dst`. */
 static fp8_status decode(fp8_worker *w, const fp8_job *job, char *dst, fp8_dtype dtype,
@@ -85,8 +84,7 @@ static fp8_status decode_for_encode(fp8_worker *w, const fp8_job *job, fp8_error
     return decode(w, job, job->memory + job->map.real, FP8_F32, err);
 }
 
-/* ---- encoding
- * ------------------------------------------------------------------------------------ */
+/* ---- encoding ---- */
 
 static fp8_status prepare(const fp8_worker *w, const fp8_job *job, int64_t rows, fp8_quant *q,
                           fp8_error *err)
@@ -232,8 +230,7 @@ uint64_t fp8_job_scales_out(const fp8_job *job, uint64_t *offset)
     return (uint64_t)(units * dtype_bytes(g->scale_out));
 }
 
-/* ---- every kind
- * ------------------------------------------------------------------------------------ */
+/* ---- every kind ---- */
 
 static fp8_status cast_scales(fp8_worker *w, const fp8_job *job, fp8_error *err)
 {

@@ -27,10 +27,10 @@ static void *must(void *memory)
     return memory;
 }
 
-/* ---- folders ---------------------------------------------------------------------------------
- */
+/* ---- folders ---- */
 
-const char *golden_dir(void)
+/* The folder of all families, without a trailing slash. */
+static const char *folder_of_all(void)
 {
     const char *dir = getenv("FP8_GOLDEN_DIR");
     return dir && *dir ? dir : default_dir;
@@ -38,7 +38,7 @@ const char *golden_dir(void)
 
 static bool is_default_dir(void)
 {
-    return !strcmp(golden_dir(), default_dir);
+    return !strcmp(folder_of_all(), default_dir);
 }
 
 const char *golden_path(const char *family, const char *file)
@@ -46,7 +46,7 @@ const char *golden_path(const char *family, const char *file)
     static char paths[5][4096];
     static int turn;
     char *path = paths[turn = (turn + 1) % 5];
-    snprintf(path, sizeof paths[0], "%s/%s/%s", golden_dir(), family, file);
+    snprintf(path, sizeof paths[0], "%s/%s/%s", folder_of_all(), family, file);
     return path;
 }
 
@@ -94,8 +94,7 @@ void golden_free_names(char **names)
     free(names);
 }
 
-/* ---- safetensors files -----------------------------------------------------------------------
- */
+/* ---- safetensors files ---- */
 
 struct golden_file {
     fp8_context *ctx;
@@ -172,11 +171,6 @@ const golden_tensor *golden_findf(const golden_file *f, const char *format, ...)
     return golden_find(f, name);
 }
 
-const char *golden_metadata(const golden_file *f)
-{
-    return f->header.metadata;
-}
-
 void golden_free(golden_file *f)
 {
     if (!f)
@@ -188,8 +182,7 @@ void golden_free(golden_file *f)
     free(f);
 }
 
-/* ---- tables ----------------------------------------------------------------------------------
- */
+/* ---- tables ---- */
 
 struct golden_table {
     char *text;   /* the file, each line and cell ended by NUL */
@@ -286,8 +279,7 @@ void golden_free_tsv(golden_table *t)
     free(t);
 }
 
-/* ---- counting --------------------------------------------------------------------------------
- */
+/* ---- counting ---- */
 
 typedef struct tally {
     char family[64], mode[128];
@@ -374,7 +366,7 @@ bool golden_report_by(const char *family, const char *table)
         ok = ok && t->failed == 0;
     }
     if (!ran)
-        printf("golden %s: no case passed in %s\n", family, golden_dir());
+        printf("golden %s: no case passed in %s\n", family, folder_of_all());
     fflush(stdout);
     return ok && ran;
 }

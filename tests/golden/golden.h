@@ -21,8 +21,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* The folder of all families, without a trailing slash. */
-const char *golden_dir(void);
 /* "<folder>/<family>/<file>" in static storage that the next four calls leave alone. */
 const char *golden_path(const char *family, const char *file);
 /* Whether the family's folder is there; a line says so if it is not, for its test to be skipped. An
@@ -33,7 +31,7 @@ bool golden_has(const char *family);
 char **golden_names(const char *family, const char *suffix);
 void golden_free_names(char **names);
 
-/* ---- safetensors files, whole in memory ------------------------------------------------------ */
+/* ---- safetensors files, whole in memory ---- */
 
 typedef struct golden_tensor {
     const char *name;
@@ -54,12 +52,10 @@ const golden_tensor *golden_find(const golden_file *f, const char *name);
 /* The same with the name printed; convenient for "%s/%s/codes". */
 const golden_tensor *golden_findf(const golden_file *f, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* Text of the file's __metadata__ object, NULL if it has none. */
-const char *golden_metadata(const golden_file *f);
 /* NULL is a no-op. */
 void golden_free(golden_file *f);
 
-/* ---- tables: a line of column names, then lines of cells, one tab between -------------------- */
+/* ---- tables: a line of column names, then lines of cells, one tab between ---- */
 
 typedef struct golden_table golden_table;
 
@@ -72,7 +68,7 @@ const char *golden_cell(const golden_table *t, int64_t i, const char *column);
 /* NULL is a no-op. */
 void golden_free_tsv(golden_table *t);
 
-/* ---- counting -------------------------------------------------------------------------------- */
+/* ---- counting ---- */
 
 /* A case of (family, mode) that passed, or was left out because its original is defective there. */
 void golden_pass(const char *family, const char *mode);

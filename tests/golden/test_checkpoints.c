@@ -109,7 +109,7 @@ static void check_roles(const opened *o)
     }
 }
 
-/* ---- values ---------------------------------------------------------------------------------- */
+/* ---- values ---- */
 
 static uint64_t fnv1a64(const unsigned char *data, size_t bytes)
 {

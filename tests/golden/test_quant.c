@@ -150,7 +150,7 @@ static fp8_status run(const fp8_context *ctx, golden_case *c, fp8_nan_policy nan
     return fp8_quantize(ctx, &desc, &c->x, &codes, &scales, err);
 }
 
-/* ---- one unit -------------------------------------------------------------------------------- */
+/* ---- one unit ---- */
 
 typedef struct unit {
     int64_t i, j, row, col, row_end, col_end;
@@ -240,7 +240,7 @@ static bool same_unit(const golden_case *c, int64_t at)
     return same;
 }
 
-/* ---- one case -------------------------------------------------------------------------------- */
+/* ---- one case ---- */
 
 static uint64_t fnv1a64(const uint8_t *bytes, int64_t n)
 {
@@ -352,8 +352,7 @@ static void run_refused_case(golden_case *c)
     golden_check("quant", mode, ok, "%s: %s", c->name, err.msg);
 }
 
-/* ---- the table of cases -----------------------------------------------------------------------
- */
+/* ---- the table of cases ---- */
 
 static const struct mode *find_mode(const char *name)
 {

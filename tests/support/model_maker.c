@@ -15,8 +15,7 @@
 
 enum { ROOM = 1 << 16 };
 
-/* ---- values -------------------------------------------------------------------------------------
- */
+/* ---- values ---- */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -74,8 +73,7 @@ static void fill(const made_tensor *t, unsigned char *dst)
     free(values);
 }
 
-/* ---- files --------------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 static void file_name(char *out, size_t room, const char *folder, int shard, int shards)
 {
@@ -208,8 +206,7 @@ void model_make_llama(const char *folder, int shards)
                "\"tie_word_embeddings\": false\n}\n");
 }
 
-/* ---- what tests do with them
- * ---------------------------------------------------------------------- */
+/* ---- what tests do with them ---- */
 
 void model_poke(const char *folder, const char *tensor, int64_t pos, const void *bytes, size_t n)
 {

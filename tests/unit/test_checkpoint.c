@@ -113,8 +113,7 @@ static void make_model(const char *name, const char *index)
 #define GOOD_MAP   "\"t0\":\"a.safetensors\",\"t1\":\"a.safetensors\",\"t2\":\"b.safetensors\""
 #define GOOD_INDEX "{\"metadata\":{\"total_size\":48},\"weight_map\":{" GOOD_MAP "}}"
 
-/* ---- which files -----------------------------------------------------------------------------
- */
+/* ---- which files ---- */
 
 static void a_path_may_be_a_file_an_index_or_a_directory(void **state)
 {
@@ -235,8 +234,7 @@ static void symbolic_links_are_followed_but_not_in_circles(void **state)
     expect("link", "t0,t1,t2", NULL);
 }
 
-/* ---- what an index says ----------------------------------------------------------------------
- */
+/* ---- what an index says ---- */
 
 static void index_rules_have_messages(void **state)
 {
@@ -350,8 +348,7 @@ static void a_tensor_in_two_shards_is_read_once(void **state)
     open_bad("m", FP8_E_FORMAT, "tensor 'u' is in a.safetensors and in b.safetensors");
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------
- */
+/* ---- tensors ---- */
 
 static void tensors_are_found_and_read(void **state)
 {

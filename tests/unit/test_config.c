@@ -29,7 +29,7 @@ static int free_context(void **state)
     return 0;
 }
 
-/* ---- facts ----------------------------------------------------------------------------------- */
+/* ---- facts ---- */
 
 static fp8_config facts(const char *text)
 {
@@ -101,7 +101,7 @@ static void broken_configs_are_refused(void **state)
     }
 }
 
-/* ---- splicing -------------------------------------------------------------------------------- */
+/* ---- splicing ---- */
 
 static void check_splice(const char *text, const char *value, const char *wanted)
 {
@@ -199,7 +199,7 @@ static void broken_texts_are_not_spliced(void **state)
     }
 }
 
-/* ---- announcements --------------------------------------------------------------------------- */
+/* ---- announcements ---- */
 
 static fp8_quant_config read_back(const char *text)
 {
@@ -304,7 +304,7 @@ static void modelopt_has_a_file_of_its_own(void **state)
     assert_null(text);
 }
 
-/* ---- what others write ----------------------------------------------------------------------- */
+/* ---- what others write ---- */
 
 static void others_configs_are_read(void **state)
 {
@@ -388,7 +388,7 @@ static void broken_announcements_are_refused(void **state)
     }
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static fp8_status write_splice_and_read(const fp8_context *metered, void *arg)
 {

@@ -81,8 +81,7 @@ static fp8_checkpoint *open_model(const char *name)
     return ckpt;
 }
 
-/* ---- the bytes
- * ------------------------------------------------------------------------------------ */
+/* ---- the bytes ---- */
 
 /* codes and scales of matrix [rows, cols] at `x`, by one call. */
 static void quantize_whole(fp8_grid grid, fp8_dtype scale, void *x, int64_t rows, int64_t cols,
@@ -326,8 +325,7 @@ static void fused_weights_share_a_scale(void **state)
     fp8_checkpoint_close(single);
 }
 
-/* ---- files and folders --------------------------------------------------------------------------
- */
+/* ---- files and folders ---- */
 
 static void shards_follow_the_source_or_the_limit(void **state)
 {
@@ -442,8 +440,7 @@ static void parts_make_the_same_folder(void **state)
     assert_false(exists("together.partial"));
 }
 
-/* ---- bad input
- * ------------------------------------------------------------------------------------ */
+/* ---- bad input ---- */
 
 static const unsigned char nan_bf16[2] = {0xc0, 0x7f};
 
@@ -521,8 +518,7 @@ static void too_little_memory_is_an_error(void **state)
     must_convert(&d);
 }
 
-/* ---- memory
- * ----------------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 /* Every allocation of a plan and a run fails once: NO_MEMORY, nothing leaks, and the run that
  * follows gives the right bytes. */

@@ -5,6 +5,7 @@
  * other tools (tests/golden/checkpoints): blocks by transformers, channels by compressed-tensors.
  */
 #include "support/checkpoint_edit.h"
+#include "support/context_fixture.h"
 #include "support/sandbox.h"
 
 #include <math.h>
@@ -43,7 +44,7 @@ static float *floats(edit_tensor *t)
 
 static void config_without_quantization(edit_model *m);
 
-/* ---- Damage to the model ------------------------------------------------------------------- */
+/* ---- Damage to the model ---- */
 
 static void nothing(edit_model *m)
 {
@@ -342,7 +343,7 @@ static void scale_much_too_large(edit_model *m)
     floats(edit_find(m, GATE "_scale_inv"))[0] = 1e6f;
 }
 
-/* ---- Damage to the files ------------------------------------------------------------------- */
+/* ---- Damage to the files ---- */
 
 static void in_folder(const char *folder, const char *file, char path[600])
 {
@@ -381,7 +382,7 @@ static void pickle_left_over(const char *folder)
     fclose(f);
 }
 
-/* ---- The table ------------------------------------------------------------------------------ */
+/* ---- The table ---- */
 
 typedef struct damage {
     const char *name;
@@ -514,7 +515,7 @@ static const damage table[] = {
      "pytorch_model.bin"},
 };
 
-/* ---- Running it ----------------------------------------------------------------------------- */
+/* ---- Running it ---- */
 
 typedef struct watch {
     const damage *row;
@@ -602,22 +603,11 @@ static void every_bit_of_a_code_counts(void **state)
     edit_free(model);
 }
 
-static int set_up(void **state)
-{
-    return fp8_context_create(NULL, (fp8_context **)state, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    fp8_context_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_damage_is_found),
         cmocka_unit_test(every_bit_of_a_code_counts),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

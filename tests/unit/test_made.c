@@ -3,6 +3,7 @@
  * test_made.c - what the pipeline makes, fp8_verify passes: every scheme, every rounding rule that
  * the scheme knows, every engine that loads it; and a changed bit of it is found. */
 #include "support/checkpoint_edit.h"
+#include "support/context_fixture.h"
 #include "support/sandbox.h"
 
 #include <setjmp.h>
@@ -155,17 +156,6 @@ static void a_changed_bit_is_found(void **state)
     }
 }
 
-static int set_up(void **state)
-{
-    return fp8_context_create(NULL, (fp8_context **)state, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    fp8_context_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,5 +164,5 @@ int main(void)
         cmocka_unit_test(every_engine_passes),
         cmocka_unit_test(a_changed_bit_is_found),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

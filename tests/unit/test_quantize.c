@@ -329,8 +329,7 @@ static void strides_do_not_matter(void **state)
     }
 }
 
-/* ---- a caller's threads -----------------------------------------------------------------------
- */
+/* ---- a caller's threads ---- */
 
 typedef struct crew {
     void (*body)(void *arg, int64_t i);

@@ -5,6 +5,7 @@
 #include "ckpt/json.h"
 #include "convert/page.h"
 #include "support/checkpoint_edit.h"
+#include "support/context_fixture.h"
 #include "support/meter.h"
 #include "support/sandbox.h"
 
@@ -164,17 +165,6 @@ static void pages_may_fail(void **state)
     sandbox_remove();
 }
 
-static int set_up(void **state)
-{
-    return fp8_context_create(NULL, (fp8_context **)state, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    fp8_context_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,5 +173,5 @@ int main(void)
         cmocka_unit_test(names_and_folders_are_checked),
         cmocka_unit_test(pages_may_fail),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

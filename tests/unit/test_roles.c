@@ -92,7 +92,7 @@ static const char *rule_of(const opened *o, const char *name)
     return role->problem ? role->problem->rule : "";
 }
 
-/* ---- spellings ------------------------------------------------------------------------------- */
+/* ---- spellings ---- */
 
 #define CT(weights, input)                                                                 \
     "{\"quant_method\": \"compressed-tensors\", \"config_groups\": {\"g\": {\"targets\": " \
@@ -311,7 +311,7 @@ static void stacked_experts_have_stacked_scales(void **state)
     close_roles(&o);
 }
 
-/* ---- what can be wrong ----------------------------------------------------------------------- */
+/* ---- what can be wrong ---- */
 
 static void problems_are_named(void **state)
 {

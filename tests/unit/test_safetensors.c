@@ -192,8 +192,7 @@ static void too_many_dimensions_are_unsupported(void **state)
     free(json);
 }
 
-/* ---- files -----------------------------------------------------------------------------------
- */
+/* ---- files ---- */
 
 static fp8_status read_file(const char *name, fp8_st_header *h, fp8_error *err)
 {
@@ -272,8 +271,7 @@ static void lengths_are_checked_against_the_file(void **state)
     assert_int_equal(err.os_errno, 9);
 }
 
-/* ---- writing ---------------------------------------------------------------------------------
- */
+/* ---- writing ---- */
 
 /* Tensors of an array, and the places that they got. */
 typedef struct array {
@@ -490,8 +488,7 @@ static void a_header_may_be_passed_on_in_pieces(void **state)
     free(name);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------
- */
+/* ---- memory ---- */
 
 static fp8_status parse_and_free(const fp8_context *c)
 {

@@ -3,6 +3,7 @@
  * test_verify.c - fp8_verify's rules for engines and ranks, and fp8_diff; both with any number of
  * threads and with allocations that fail. What verify finds in damaged files is test_damage.c. */
 #include "support/checkpoint_edit.h"
+#include "support/context_fixture.h"
 #include "support/meter.h"
 #include "support/sandbox.h"
 
@@ -22,7 +23,7 @@
 #define UNTIED  GOLDEN "llama_untied_bf16"
 #define LAYER   "model.layers.0."
 
-/* ---- Engines --------------------------------------------------------------------------------- */
+/* ---- Engines ---- */
 
 /* What is looked for among the findings, and how often it was there. */
 typedef struct watch {
@@ -123,7 +124,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(fp8_verify(*state, &desc, NULL, NULL, &sum, &err), FP8_E_NOT_FOUND);
 }
 
-/* ---- Diff ------------------------------------------------------------------------------------ */
+/* ---- Diff ---- */
 
 typedef struct rows {
     fp8_diff_row row[EDIT_MAX_TENSORS];
@@ -232,7 +233,7 @@ static void differences_are_named(void **state)
     sandbox_remove();
 }
 
-/* ---- Threads and memory ---------------------------------------------------------------------- */
+/* ---- Threads and memory ---- */
 
 static void threads_do_not_change_the_sums(void **state)
 {
@@ -279,17 +280,6 @@ static void every_allocation_may_fail(void **state)
     assert_true(meter_try(run_diff, NULL) > 10);
 }
 
-static int set_up(void **state)
-{
-    return fp8_context_create(NULL, (fp8_context **)state, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    fp8_context_free(*state);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,5 +292,5 @@ int main(void)
         cmocka_unit_test(threads_do_not_change_the_sums),
         cmocka_unit_test(every_allocation_may_fail),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, context_set_up, context_tear_down);
 }

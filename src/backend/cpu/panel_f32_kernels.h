@@ -64,9 +64,7 @@ VEC_FN void decode_pairs(vec_bytes pairs[2], const uint8_t *block, fp8_dtype cod
 
 VEC_FN vec_f32 round_weight(vec_f32 w, fp8_dtype rounded)
 {
-    return rounded == FP8_BF16  ? vec_round_bf16(w)
-           : rounded == FP8_F16 ? vec_round_f16(w)
-                                : w;
+    return rounded == FP8_BF16 ? vec_round_bf16(w) : rounded == FP8_F16 ? vec_round_f16(w) : w;
 }
 
 /* What becomes of a decoded weight; so that the common cases pay for nothing else. */
