@@ -54,7 +54,7 @@ bool golden_has(const char *family)
 {
     if (access(golden_path(family, ""), F_OK) == 0)
         return true;
-    printf("golden %s: skipped, %s has none\n", family, golden_dir());
+    printf("golden %s: skipped, %s has none\n", family, folder_of_all());
     return false;
 }
 
