@@ -171,6 +171,11 @@ const golden_tensor *golden_findf(const golden_file *f, const char *format, ...)
     return golden_find(f, name);
 }
 
+const char *golden_metadata(const golden_file *f)
+{
+    return f->header.metadata;
+}
+
 void golden_free(golden_file *f)
 {
     if (!f)

@@ -52,6 +52,8 @@ const golden_tensor *golden_find(const golden_file *f, const char *name);
 /* The same with the name printed; convenient for "%s/%s/codes". */
 const golden_tensor *golden_findf(const golden_file *f, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/* Text of the file's __metadata__ object, NULL if it has none. */
+const char *golden_metadata(const golden_file *f);
 /* NULL is a no-op. */
 void golden_free(golden_file *f);
 
