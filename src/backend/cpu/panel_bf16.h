@@ -22,11 +22,11 @@
 
 enum {
     PAIR_BYTES = FP8_TILE_COLS * 4, /* of two columns decoded: 64 rows of W x 2 bf16 */
+    STREAM_AHEAD = 384,             /* bytes of a panel that are asked for ahead */
     CODE_DTYPES = 3,
 };
 
-/* The bf16 numbers with one exponent (biased) that have three or two bits of
- * mantissa. */
+/* The bf16 numbers with one exponent (biased) that have three or two bits of mantissa. */
 #define EIGHTHS(BYTE, e)                                                                 \
     BYTE((e) << 7), BYTE((e) << 7 | 0x10), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x30), \
         BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x50), BYTE((e) << 7 | 0x60), BYTE((e) << 7 | 0x70)
@@ -34,8 +34,7 @@ enum {
     BYTE((e) << 7), BYTE((e) << 7 | 0x20), BYTE((e) << 7 | 0x40), BYTE((e) << 7 | 0x60)
 #define FIVE(ROW, BYTE, e) \
     ROW(BYTE, e), ROW(BYTE, (e) + 1), ROW(BYTE, (e) + 2), ROW(BYTE, (e) + 3), ROW(BYTE, (e) + 4)
-/* Codes 0 .. 0x7F. The first row of each holds the subnormal numbers m * 2^-9,
- * 2^-10, 2^-16. */
+/* Codes 0 .. 0x7F. The first row of each holds the subnormal numbers m * 2^-9, 2^-10, 2^-16. */
 #define E4M3FN_MAGNITUDES(BYTE)                                                                  \
     BYTE(0), BYTE(0x3B00), BYTE(0x3B80), BYTE(0x3BC0), BYTE(0x3C00), BYTE(0x3C20), BYTE(0x3C40), \
         BYTE(0x3C60), FIVE(EIGHTHS, BYTE, 121), FIVE(EIGHTHS, BYTE, 126), FIVE(EIGHTHS, BYTE, 131)
@@ -85,25 +84,26 @@ PANEL_FN void decode_block(__m512i pair[2], const decoder *d, const uint8_t *w)
     pair[1] = _mm512_unpackhi_epi8(lower, upper);
 }
 
-/* out[k/2][64][2] = bf16 of all columns of the run's panels; the places of
- * other panels stay. */
-PANEL_FN void decode_panels(const fp8_panel_run *run)
+/* Asks for the codes `ahead` bytes behind w. They need not exist. */
+PANEL_FN void fetch(const uint8_t *w, int64_t ahead)
 {
-    const decoder d = decoder_of(run->code);
-    const int64_t blocks = run->k / FP8_PANEL_COLS;
-    for (int64_t q = 0; q < blocks; q++) {
-        uint8_t *out = (uint8_t *)run->scratch + q * 2 * PAIR_BYTES;
-        for (int64_t p = 0; p < run->panels; p++) {
-            __m512i pair[2];
-            decode_block(pair, &d, run->w + p * run->w_stride + q * FP8_PANEL_BYTES);
-            _mm512_store_si512(out + p * 64, pair[0]);
-            _mm512_store_si512(out + p * 64 + PAIR_BYTES, pair[1]);
-        }
-    }
+    _mm_prefetch((const char *)((uintptr_t)w + (uintptr_t)ahead), _MM_HINT_T0);
 }
 
-/* The run's segments as the kernels walk them: without cuts one, whose sums are
- * c's own. */
+/* The scratch [cols / 2][64][2] for the block of panel p at column col. */
+PANEL_FN void store_block(const fp8_panel_run *run, int64_t p, int64_t col, const __m512i pair[2])
+{
+    uint8_t *out = (uint8_t *)run->scratch + col / 2 * PAIR_BYTES + p * FP8_PANEL_BYTES;
+    _mm512_store_si512(out, pair[0]);
+    _mm512_store_si512(out + PAIR_BYTES, pair[1]);
+}
+
+PANEL_FN const uint8_t *block_at(const fp8_panel_run *run, int64_t p, int64_t col)
+{
+    return run->w + p * run->w_stride + col * FP8_PANEL_ROWS;
+}
+
+/* The run's segments as the kernels walk them: without cuts one, whose sums are c's own. */
 PANEL_FN int64_t segment_count(const fp8_panel_run *run)
 {
     return run->cuts ? run->cuts : 1;
@@ -114,8 +114,11 @@ PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
     return run->cuts ? run->cut[s + 1] : run->k;
 }
 
-/* Loops over a tile, whose sums must be registers. */
-#if defined(__clang__)
+/* Loops over a tile, whose sums must be registers. FP8_ROLLED: instrumented code is left alone,
+ * it would take minutes to compile. */
+#if defined(FP8_ROLLED)
+#define PANEL_UNROLL
+#elif defined(__clang__)
 #define PANEL_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define PANEL_UNROLL _Pragma("GCC unroll 8")
@@ -125,15 +128,15 @@ PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
 PANEL_FN void load_scales(__m512 *scale, const fp8_panel_run *run, int64_t segment, int64_t panel,
                           int64_t panels)
 {
-    const float *w_scale = run->w_scale + segment * FP8_TILE_COLS + panel * FP8_PANEL_ROWS;
+    const int64_t at = segment * FP8_TILE_COLS + panel * FP8_PANEL_ROWS;
     PANEL_UNROLL
     for (int64_t p = 0; p < panels; p++)
-        scale[p] = run->w_scale ? _mm512_load_ps(w_scale + p * FP8_PANEL_ROWS) : _mm512_set1_ps(1);
+        scale[p] = run->w_scale ? _mm512_load_ps(run->w_scale + at + p * FP8_PANEL_ROWS)
+                                : _mm512_set1_ps(1);
 }
 
-/* c[i, panels from `panel`] (0 for the first segment of a run that does not
- * accumulate)
- * += sum[panels] * (x_scale * scale[panels]). */
+/* c[i, panels from `panel`] (0 for the first segment of a run that does not accumulate) +=
+ * sum[panels] * (x_scale * scale[panels]). */
 PANEL_FN void promote(const fp8_panel_run *run, int64_t segment, int64_t i, int64_t panel,
                       const __m512 *sum, const __m512 *scale, int64_t panels)
 {

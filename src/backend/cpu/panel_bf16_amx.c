@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x
- * and 32 rows of W a step, in four tiles of 16 x 16 sums, with 32 columns of
- * each an instruction. The weight is decoded into scratch as for AVX-512, whose
- * rows of 64 bytes (16 rows of W x 2 columns) are the rows of a tile; columns
- * are padded with zeros to 32 there, as they are in x.
+ * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x and 32 rows of W a
+ * step, in four tiles of 16 x 16 sums, with 32 columns of each an instruction. The weight is
+ * decoded into scratch as for AVX-512, whose rows of 64 bytes (16 rows of W x 2 columns) are the
+ * rows of a tile; columns are padded with zeros to 32 there, as they are in x.
  *
- * Each element is one chain of pairs in ascending order, which begins with c
- * where c is added to and nothing is scaled. The instruction takes subnormal
- * bf16 as zero and flushes subnormal results. Tiles are configured at the start
- * of a call and released at its end. */
+ * Each element is one chain of pairs in ascending order, which begins with c where c is added to
+ * and nothing is scaled. The instruction takes subnormal bf16 as zero and flushes subnormal
+ * results. Tiles are configured at the start of a call and released at its end. */
 #include "backend/cpu/panel_bf16.h"
 
 enum {
@@ -48,6 +46,7 @@ typedef struct step {
     float *c;
     int64_t row, panel;
     bool both_rows, both_panels;
+    bool first; /* of the panels' steps: decodes them */
 } step;
 
 PANEL_FN void zero_sums(void)
@@ -83,18 +82,39 @@ PANEL_FN void store_sums(const step *s, float *c, int64_t stride)
         _tile_stored(3, lower + TILE, stride);
 }
 
-/* sums += x[rows, columns] w[panels, columns]^T. */
+/* The scratch of the step's panels for columns [col, col + 32), zeros behind the last. */
+PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col)
+{
+    for (int64_t at = col; at < col + TILE_X_COLS; at += FP8_PANEL_COLS)
+        for (int64_t p = s->panel; p <= s->panel + s->both_panels; p++) {
+            __m512i pair[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+            if (at < s->run->k) {
+                const uint8_t *w = block_at(s->run, p, at);
+                fetch(w, STREAM_AHEAD);
+                decode_block(pair, d, w);
+            }
+            store_block(s->run, p, at, pair);
+        }
+}
+
+/* sums += x[rows, columns] w[panels, columns]^T. The first step decodes W as it goes, ahead of
+ * the tiles that read it: the tile unit leaves the vector units free. */
 PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
 {
+    const decoder d = decoder_of(s->run->code);
     const int64_t x_bytes = s->run->x_stride * 2;
+    if (s->first && begin == 0)
+        decode_columns(s, &d, 0);
     for (int64_t col = begin; col < end; col += TILE_X_COLS) {
         const uint16_t *x = s->x + col;
         const uint8_t *w = s->w + col / 2 * PAIR_BYTES;
+        if (s->first && col + TILE_X_COLS < s->run->k)
+            decode_columns(s, &d, col + TILE_X_COLS);
         _tile_loadd(4, x, x_bytes);
         _tile_loadd(6, w, PAIR_BYTES);
         _tile_dpbf16ps(0, 4, 6);
         if (s->both_panels) {
-            _tile_loadd(7, w + 64, PAIR_BYTES);
+            _tile_loadd(7, w + FP8_PANEL_BYTES, PAIR_BYTES);
             _tile_dpbf16ps(1, 4, 7);
         }
         if (s->both_rows) {
@@ -106,32 +126,44 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
     }
 }
 
-/* The sums of each segment scaled and added to c. panels (1 or 2) is a literal. */
+/* c[rows, 16 * panels] += a segment's sums, scaled. */
+PANEL_FN void add_segment(const step *s, int64_t segment, __m512 (*sum)[2], int64_t rows,
+                          int64_t panels)
+{
+    __m512 scale[2];
+    load_scales(scale, s->run, segment, s->panel, panels);
+    for (int64_t i = 0; i < rows; i++)
+        promote(s->run, segment, s->row + i, s->panel, sum[i], scale, panels);
+}
+
+/* The same for all segments, each while the tile unit is busy with the next. panels (1 or 2) is
+ * a literal. */
 PANEL_FN void add_segments(const step *s, int64_t rows, int64_t panels)
 {
-    const fp8_panel_run *run = s->run;
-    for (int64_t segment = 0; segment < run->cuts; segment++) {
-        __m512 sum[STEP][2], scale[2];
+    __m512 sum[2][STEP][2]; /* of even and odd segments */
+    const int64_t cuts = s->run->cuts, *cut = s->run->cut;
+    for (int64_t segment = 0; segment < cuts; segment++) {
         zero_sums();
-        add_columns(s, run->cut[segment], run->cut[segment + 1]);
-        store_sums(s, (float *)sum, sizeof sum[0]);
-        load_scales(scale, run, segment, s->panel, panels);
-        for (int64_t i = 0; i < rows; i++)
-            promote(run, segment, s->row + i, s->panel, sum[i], scale, panels);
+        add_columns(s, cut[segment], cut[segment + 1]);
+        if (segment > 0)
+            add_segment(s, segment - 1, sum[(segment - 1) % 2], rows, panels);
+        store_sums(s, (float *)sum[segment % 2], sizeof sum[0][0]);
     }
+    add_segment(s, cuts - 1, sum[(cuts - 1) % 2], rows, panels);
 }
 
 /* c[rows, 16 or 32] over all columns; rows <= 32. */
 static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t panel)
 {
-    const step s = {run,
-                    (const uint16_t *)run->x + row * run->x_stride,
-                    (const uint8_t *)run->scratch + panel * 64,
-                    run->c + row * FP8_TILE_COLS + panel * TILE,
-                    row,
-                    panel,
-                    rows > TILE,
-                    panel + 1 < run->panels};
+    const step s = {.run = run,
+                    .x = (const uint16_t *)run->x + row * run->x_stride,
+                    .w = (const uint8_t *)run->scratch + panel * FP8_PANEL_BYTES,
+                    .c = run->c + row * FP8_TILE_COLS + panel * FP8_PANEL_ROWS,
+                    .row = row,
+                    .panel = panel,
+                    .both_rows = rows > TILE,
+                    .both_panels = panel + 1 < run->panels,
+                    .first = row == 0};
     if (run->cuts && s.both_panels) {
         add_segments(&s, rows, 2);
     } else if (run->cuts) {
@@ -146,28 +178,18 @@ static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t
     }
 }
 
-/* Zeros behind the decoded columns, up to a whole tile. */
-static void pad_scratch(const fp8_panel_run *run)
-{
-    const int64_t end = fp8_ceil_div(run->k, TILE_X_COLS) * TILE_X_COLS;
-    memset((uint8_t *)run->scratch + run->k / 2 * PAIR_BYTES, 0,
-           (size_t)((end - run->k) / 2 * PAIR_BYTES));
-}
-
+/* Two panels after two, whose decoded columns stay in the first cache for all rows of x. */
 void fp8_panel_bf16_amx(const fp8_panel_run *run)
 {
-    decode_panels(run);
-    pad_scratch(run);
     int64_t configured = 0;
-    for (int64_t row = 0; row < run->m; row += STEP) {
-        const int64_t rows = fp8_min_i64(run->m - row, STEP);
-        const int64_t upper = fp8_min_i64(rows, TILE);
-        if (rows != configured)
-            configure(upper, rows > TILE ? rows - TILE : upper);
-        configured = rows;
-        for (int64_t panel = 0; panel < run->panels; panel += 2)
+    for (int64_t panel = 0; panel < run->panels; panel += 2)
+        for (int64_t row = 0; row < run->m; row += STEP) {
+            const int64_t rows = fp8_min_i64(run->m - row, STEP);
+            if (rows != configured)
+                configure(fp8_min_i64(rows, TILE), rows > TILE ? rows - TILE : rows);
+            configured = rows;
             do_step(run, row, rows, panel);
-    }
+        }
     if (configured)
         _tile_release();
 }

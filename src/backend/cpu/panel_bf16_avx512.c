@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_bf16_avx512.c - panels times x in bf16 by the dot product of pairs,
- * VDPBF16PS. A tile of up to 6 rows of x and 64 rows of W stays in registers
- * over the columns of a segment. For many rows the weight is decoded once into
- * scratch; for few it is decoded in registers as it streams by.
+ * panel_bf16_avx512.c - panels times x in bf16 by the dot product of pairs, VDPBF16PS. A tile of up
+ * to 6 rows of x and 64 rows of W stays in registers over the columns of a segment. The first tile
+ * decodes the weight in registers as it streams by; for many rows it keeps it in scratch for the
+ * others, for few each tile decodes it again.
  *
- * Each element is one chain of pairs in ascending order, which begins with c
- * where c is added to and nothing is scaled: both kernels and every tile give
- * the same bits. The instruction takes subnormal bf16 as zero and flushes
- * subnormal results. */
+ * Each element is one chain of pairs in ascending order, which begins with c where c is added to
+ * and nothing is scaled: both kernels and every tile give the same bits. The instruction takes
+ * subnormal bf16 as zero and flushes subnormal results. */
 #include "backend/cpu/panel_bf16.h"
 
 enum {
     TILE_ROWS = 6,
-    FEW_ROWS = 5,       /* of a tile that decodes: the tables take registers too */
-    STREAM_AHEAD = 384, /* bytes of a panel */
+    CODE_ROWS = 5, /* of a tile that decodes: the tables take registers too */
 };
 
 PANEL_FN __m512bh pairs(__m512i bits)
@@ -30,27 +28,16 @@ PANEL_FN __m512i broadcast_pair(const uint16_t *x)
     return _mm512_set1_epi32(both);
 }
 
-/* sum[rows][panels] += x[rows, 2 columns] b[panels]^T. */
-PANEL_FN void add_pair(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], const uint16_t *x, int64_t x_stride,
-                       const __m512i *b, int64_t rows, int64_t panels)
+/* sum[rows][p] += x[rows, 2 columns] b^T. */
+PANEL_FN void add_pair(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], int64_t p, const uint16_t *x,
+                       int64_t x_stride, __m512i b, int64_t rows)
 {
     PANEL_UNROLL
-    for (int64_t i = 0; i < rows; i++) {
-        const __m512i a = broadcast_pair(x + i * x_stride);
-        PANEL_UNROLL
-        for (int64_t p = 0; p < panels; p++)
-            sum[i][p] = _mm512_dpbf16_ps(sum[i][p], pairs(a), pairs(b[p]));
-    }
+    for (int64_t i = 0; i < rows; i++)
+        sum[i][p] = _mm512_dpbf16_ps(sum[i][p], pairs(broadcast_pair(x + i * x_stride)), pairs(b));
 }
 
-/* Asks for the codes `ahead` bytes behind w. They need not exist. */
-PANEL_FN void fetch(const uint8_t *w, int64_t ahead)
-{
-    _mm_prefetch((const char *)((uintptr_t)w + (uintptr_t)ahead), _MM_HINT_T0);
-}
-
-/* For every two columns two of the lines that the next columns' codes are
- * likely to be in. */
+/* For every two columns two of the lines that the next columns' codes are likely to be in. */
 PANEL_FN void fetch_next_codes(const fp8_panel_run *run, int64_t col)
 {
     const int64_t half = FP8_PANEL_GROUP / 2, first = col % FP8_PANEL_COLS / 2 * half;
@@ -59,43 +46,40 @@ PANEL_FN void fetch_next_codes(const fp8_panel_run *run, int64_t col)
               (run->k + col / FP8_PANEL_COLS * FP8_PANEL_COLS) * FP8_PANEL_ROWS);
 }
 
-/* sum[rows][panels] += x[rows, columns] w[panels, columns]^T from the decoded
- * scratch. */
+/* sum[rows][panels] += x[rows, columns] w[panels, columns]^T from the decoded scratch. */
 PANEL_FN void add_decoded(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], const fp8_panel_run *run,
                           const uint16_t *x, int64_t begin, int64_t end, int64_t rows,
                           int64_t panels)
 {
     const uint8_t *w = run->scratch;
     for (int64_t col = begin; col < end; col += 2) {
-        __m512i b[FP8_PANEL_GROUP];
-        if (x == run->x)
-            fetch_next_codes(run, col);
+        const uint8_t *b = w + col / 2 * PAIR_BYTES;
+        fetch_next_codes(run, col);
         PANEL_UNROLL
         for (int64_t p = 0; p < panels; p++)
-            b[p] = _mm512_load_si512(w + col / 2 * PAIR_BYTES + p * 64);
-        add_pair(sum, x + col, run->x_stride, b, rows, panels);
+            add_pair(sum, p, x + col, run->x_stride, _mm512_load_si512(b + p * FP8_PANEL_BYTES),
+                     rows);
     }
 }
 
-/* The same from the codes. */
+/* The same from the codes, which are `kept` in scratch once decoded, or not. */
 PANEL_FN void add_codes(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], const fp8_panel_run *run,
-                        const uint16_t *x, int64_t begin, int64_t end, int64_t rows, int64_t panels)
+                        const uint16_t *x, int64_t begin, int64_t end, int64_t rows, int64_t panels,
+                        bool kept)
 {
     const decoder d = decoder_of(run->code);
     for (int64_t col = begin; col < end; col += FP8_PANEL_COLS) {
         __m512i b[FP8_PANEL_GROUP][2];
         PANEL_UNROLL
         for (int64_t p = 0; p < panels; p++) {
-            const uint8_t *w = run->w + p * run->w_stride + col * FP8_PANEL_ROWS;
+            const uint8_t *w = block_at(run, p, col);
             fetch(w, STREAM_AHEAD);
             decode_block(b[p], &d, w);
+            if (kept)
+                store_block(run, p, col, b[p]);
             PANEL_UNROLL
             for (int64_t h = 0; h < 2; h++)
-                PANEL_UNROLL
-            for (int64_t i = 0; i < rows; i++)
-                sum[i][p] = _mm512_dpbf16_ps(
-                    sum[i][p], pairs(broadcast_pair(x + i * run->x_stride + col + 2 * h)),
-                    pairs(b[p][h]));
+                add_pair(sum, p, x + col + 2 * h, run->x_stride, b[p][h], rows);
         }
     }
 }
@@ -107,10 +91,11 @@ PANEL_FN void begin_sums(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], const fp8_panel
     const float *c = run->c + row * FP8_TILE_COLS;
     const __mmask16 added = run->accumulate && !run->cuts ? 0xFFFF : 0;
     PANEL_UNROLL
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++, c += FP8_TILE_COLS) {
         PANEL_UNROLL
-    for (int64_t p = 0; p < panels; p++)
-        sum[i][p] = _mm512_maskz_load_ps(added, c + i * FP8_TILE_COLS + p * FP8_PANEL_ROWS);
+        for (int64_t p = 0; p < panels; p++)
+            sum[i][p] = _mm512_maskz_load_ps(added, c + p * FP8_PANEL_ROWS);
+    }
 }
 
 /* c = sum, or what a segment adds. */
@@ -127,15 +112,18 @@ PANEL_FN void end_sums(__m512 sum[TILE_ROWS][FP8_PANEL_GROUP], const fp8_panel_r
     }
     float *c = run->c + row * FP8_TILE_COLS;
     PANEL_UNROLL
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows; i++, c += FP8_TILE_COLS) {
         PANEL_UNROLL
-    for (int64_t p = 0; p < panels; p++)
-        _mm512_store_ps(c + i * FP8_TILE_COLS + p * FP8_PANEL_ROWS, sum[i][p]);
+        for (int64_t p = 0; p < panels; p++)
+            _mm512_store_ps(c + p * FP8_PANEL_ROWS, sum[i][p]);
+    }
 }
 
-/* c[rows, 16 * panels] of rows row.. of x, over all columns. rows and panels
- * are literals. */
-PANEL_FN void tile(const fp8_panel_run *run, int64_t row, bool decoded, int64_t rows,
+/* What a tile reads: codes; codes, which it keeps decoded in scratch; or what was kept. */
+typedef enum tile_source { STREAMED, KEPT, DECODED } tile_source;
+
+/* c[rows, 16 * panels] of rows row.. of x, over all columns. source, rows, panels are literals. */
+PANEL_FN void tile(const fp8_panel_run *run, int64_t row, tile_source source, int64_t rows,
                    int64_t panels)
 {
     const uint16_t *x = (const uint16_t *)run->x + row * run->x_stride;
@@ -144,72 +132,68 @@ PANEL_FN void tile(const fp8_panel_run *run, int64_t row, bool decoded, int64_t 
         const int64_t end = segment_end(run, s);
         __m512 sum[TILE_ROWS][FP8_PANEL_GROUP];
         begin_sums(sum, run, row, rows, panels);
-        if (decoded)
+        if (source == DECODED)
             add_decoded(sum, run, x, begin, end, rows, panels);
         else
-            add_codes(sum, run, x, begin, end, rows, panels);
+            add_codes(sum, run, x, begin, end, rows, panels, source == KEPT);
         end_sums(sum, run, s, row, rows, panels);
         begin = end;
     }
 }
 
 typedef void tile_fn(const fp8_panel_run *run, int64_t row);
-#define TILE(name, decoded, rows, panels)                                       \
-    static void name##_##rows##_##panels(const fp8_panel_run *run, int64_t row) \
-    {                                                                           \
-        tile(run, row, decoded, rows, panels);                                  \
+#define TILE(source, rows, panels)                                                       \
+    static void tile_##source##_##rows##_##panels(const fp8_panel_run *run, int64_t row) \
+    {                                                                                    \
+        tile(run, row, source, rows, panels);                                            \
     }
-#define TILES_OF(name, decoded, rows) \
-    TILE(name, decoded, rows, 1)      \
-    TILE(name, decoded, rows, 2)      \
-    TILE(name, decoded, rows, 3)      \
-    TILE(name, decoded, rows, 4)
-#define NAMES_OF(name, rows)                                                       \
-    {                                                                              \
-        name##_##rows##_1, name##_##rows##_2, name##_##rows##_3, name##_##rows##_4 \
+#define TILES_OF(source, rows) \
+    TILE(source, rows, 1)      \
+    TILE(source, rows, 2)      \
+    TILE(source, rows, 3)      \
+    TILE(source, rows, 4)
+#define TILES(source)   \
+    TILES_OF(source, 1) \
+    TILES_OF(source, 2) \
+    TILES_OF(source, 3) \
+    TILES_OF(source, 4) \
+    TILES_OF(source, 5)
+TILES(STREAMED)
+TILES(KEPT)
+TILES(DECODED)
+TILES_OF(DECODED, 6)
+
+#define NAMES_OF(source, rows)                                                              \
+    {                                                                                       \
+        tile_##source##_##rows##_1, tile_##source##_##rows##_2, tile_##source##_##rows##_3, \
+            tile_##source##_##rows##_4                                                      \
     }
+#define NAMES(source)                                                                   \
+    NAMES_OF(source, 1), NAMES_OF(source, 2), NAMES_OF(source, 3), NAMES_OF(source, 4), \
+        NAMES_OF(source, 5)
+static tile_fn *const streamed_tiles[CODE_ROWS][FP8_PANEL_GROUP] = {NAMES(STREAMED)};
+static tile_fn *const kept_tiles[CODE_ROWS][FP8_PANEL_GROUP] = {NAMES(KEPT)};
+static tile_fn *const decoded_tiles[TILE_ROWS][FP8_PANEL_GROUP] = {NAMES(DECODED),
+                                                                   NAMES_OF(DECODED, 6)};
 
-TILES_OF(decoded, true, 1)
-TILES_OF(decoded, true, 2)
-TILES_OF(decoded, true, 3)
-TILES_OF(decoded, true, 4)
-TILES_OF(decoded, true, 5)
-TILES_OF(decoded, true, 6)
-static tile_fn *const decoded_tiles[TILE_ROWS][FP8_PANEL_GROUP] = {
-    NAMES_OF(decoded, 1), NAMES_OF(decoded, 2), NAMES_OF(decoded, 3),
-    NAMES_OF(decoded, 4), NAMES_OF(decoded, 5), NAMES_OF(decoded, 6),
-};
-
-TILES_OF(streamed, false, 1)
-TILES_OF(streamed, false, 2)
-TILES_OF(streamed, false, 3)
-TILES_OF(streamed, false, 4)
-TILES_OF(streamed, false, 5)
-static tile_fn *const streamed_tiles[FEW_ROWS][FP8_PANEL_GROUP] = {
-    NAMES_OF(streamed, 1), NAMES_OF(streamed, 2), NAMES_OF(streamed, 3),
-    NAMES_OF(streamed, 4), NAMES_OF(streamed, 5),
-};
-
-/* All rows in as few tiles of at most `most` rows as there can be, of nearly
- * equal size. */
-static void walk_rows(const fp8_panel_run *run, tile_fn *const (*tiles)[FP8_PANEL_GROUP],
-                      int64_t most)
+/* All rows in as few tiles as there can be, of nearly equal size: the first by one table, the
+ * others, of at most `most` rows, by another. */
+static void walk_rows(const fp8_panel_run *run, tile_fn *const (*first)[FP8_PANEL_GROUP],
+                      tile_fn *const (*other)[FP8_PANEL_GROUP], int64_t most)
 {
-    int64_t left = fp8_ceil_div(run->m, most);
-    for (int64_t row = 0; left > 0; left--) {
-        const int64_t rows = fp8_ceil_div(run->m - row, left);
-        tiles[rows - 1][run->panels - 1](run, row);
-        row += rows;
+    int64_t left = run->m > CODE_ROWS ? 1 + fp8_ceil_div(run->m - CODE_ROWS, most) : 1;
+    for (int64_t row = 0, last; row < run->m; row += last + 1, left--) {
+        last = fp8_min_i64((run->m - row - 1) / left, (row ? most : CODE_ROWS) - 1);
+        (row ? other : first)[last][run->panels - 1](run, row);
     }
 }
 
 void fp8_panel_bf16_avx512(const fp8_panel_run *run)
 {
-    decode_panels(run);
-    walk_rows(run, decoded_tiles, TILE_ROWS);
+    walk_rows(run, kept_tiles, decoded_tiles, TILE_ROWS);
 }
 
 void fp8_panel_bf16_few_avx512(const fp8_panel_run *run)
 {
-    walk_rows(run, streamed_tiles, FEW_ROWS);
+    walk_rows(run, streamed_tiles, streamed_tiles, CODE_ROWS);
 }
