@@ -26,6 +26,13 @@ typedef struct tile_config {
     uint8_t rows[TILE];
 } tile_config;
 
+/* gcc 12's tile intrinsics do not say what memory they read: without this, stores to it may be moved
+ * behind them, or dropped. */
+PANEL_FN void settle_memory(const void *written)
+{
+    __asm__ volatile("" ::"r"(written) : "memory");
+}
+
 /* Tiles for `upper` and `lower` rows of x. Sets all tiles to zero. */
 static void configure(int64_t upper, int64_t lower)
 {
@@ -35,6 +42,7 @@ static void configure(int64_t upper, int64_t lower)
     t.rows[0] = t.rows[1] = t.rows[4] = (uint8_t)upper;
     t.rows[2] = t.rows[3] = t.rows[5] = (uint8_t)lower;
     t.rows[6] = t.rows[7] = TILE;
+    settle_memory(&t);
     _tile_loadconfig(&t);
 }
 
@@ -61,6 +69,7 @@ PANEL_FN void zero_sums(void)
 PANEL_FN void load_sums(const step *s, const float *c, int64_t stride)
 {
     const float *lower = c + TILE * stride / 4;
+    settle_memory(c);
     _tile_loadd(0, c, stride);
     if (s->both_panels)
         _tile_loadd(1, c + TILE, stride);
@@ -110,6 +119,7 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
         const uint8_t *w = s->w + col / 2 * PAIR_BYTES;
         if (s->first && col + TILE_X_COLS < s->run->k)
             decode_columns(s, &d, col + TILE_X_COLS);
+        settle_memory(w);
         _tile_loadd(4, x, x_bytes);
         _tile_loadd(6, w, PAIR_BYTES);
         _tile_dpbf16ps(0, 4, 6);
