@@ -134,6 +134,7 @@ __attribute__((target("amx-tile,amx-bf16"))) static void spin_amx(float *sink, i
         config[16 + 2 * t] = 64; /* bytes of a row */
         config[48 + t] = 16;     /* rows */
     }
+    __asm__ volatile("" ::"r"(config) : "memory"); /* gcc 12's intrinsic does not say it is read */
     _tile_loadconfig(config);
     _tile_zero(0);
     _tile_zero(1);

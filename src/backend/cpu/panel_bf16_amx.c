@@ -26,8 +26,8 @@ typedef struct tile_config {
     uint8_t rows[TILE];
 } tile_config;
 
-/* gcc 12's tile intrinsics do not say what memory they read: without this, stores to it may be moved
- * behind them, or dropped. */
+/* gcc 12's tile intrinsics do not say what memory they read: without this, stores to it may be
+ * moved behind them, or dropped. */
 PANEL_FN void settle_memory(const void *written)
 {
     __asm__ volatile("" ::"r"(written) : "memory");

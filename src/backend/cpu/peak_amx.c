@@ -9,7 +9,8 @@
 enum { TILE = 16, TILE_COLS = 32, SUM_TILES = 4, TILES = 8, PALETTE_1 = 1 };
 
 typedef struct tile_shapes {
-    _Alignas(64) uint8_t palette, start_row, reserved[14];
+    _Alignas(64) uint8_t palette;
+    uint8_t start_row, reserved[14];
     uint16_t row_bytes[16];
     uint8_t rows[16];
 } tile_shapes;
@@ -27,6 +28,8 @@ void fp8_peak_amx(fp8_peak_run *run)
     }
     for (int i = 0; i < TILE * TILE_COLS; i++)
         ones[i] = 0x3000; /* small: the sums stay finite */
+    /* gcc 12's tile intrinsics do not say what memory they read. */
+    __asm__ volatile("" ::"r"(&shapes), "r"(ones) : "memory");
     _tile_loadconfig(&shapes);
     _tile_zero(0);
     _tile_zero(1);
