@@ -219,21 +219,16 @@ static void fill(const job *j, size_t n)
 int main(int argc, char **argv)
 {
     peer p = {0};
-    if (argc > 2 && !strcmp(argv[1], "--peer")) {
-        start_peer(&p, argv[2]);
-        argc -= 2;
-        argv += 2;
-    }
     job j = {.in = FP8_BF16};
-    if (argc > 2 && !strcmp(argv[1], "--case")) {
-        j.only = argv[2];
-        argc -= 2;
-        argv += 2;
-    }
-    if (argc > 2 && !strcmp(argv[1], "--in")) {
-        j.in = fp8_dtype_parse(argv[2]);
-        argc -= 2;
-        argv += 2;
+    for (; argc > 2 && argv[1][0] == '-'; argc -= 2, argv += 2) {
+        if (!strcmp(argv[1], "--peer"))
+            start_peer(&p, argv[2]);
+        else if (!strcmp(argv[1], "--case"))
+            j.only = argv[2];
+        else if (!strcmp(argv[1], "--in"))
+            j.in = fp8_dtype_parse(argv[2]);
+        else
+            die("options are --peer, --case and --in");
     }
     if (j.in != FP8_F32 && j.in != FP8_F16 && j.in != FP8_BF16)
         die("the input must be F32, F16 or BF16");
