@@ -98,10 +98,20 @@ static void each_tensor_arrives_whole(void **state)
     }
 }
 
-static void stop_after(void *conv, const fp8_progress *progress)
+typedef struct stopper {
+    fp8_convert *conv;
+    int64_t done; /* tensors, when a run was stopped last */
+} stopper;
+
+/* Stops a run whenever something was done since the last stop, and lets it go on otherwise: so
+ * there are no more stops than tensors, however slow the machine is. */
+static void stop_after(void *user, const fp8_progress *progress)
 {
-    if (progress->tensors_done)
-        fp8_convert_stop(conv);
+    stopper *s = user;
+    if (progress->tensors_done <= s->done)
+        return;
+    s->done = progress->tensors_done;
+    fp8_convert_stop(s->conv);
 }
 
 /* Tensors that came in runs are counted and, in the next run, known to be there. */
@@ -110,17 +120,17 @@ static void runs_of_tensors_are_resumed(void **state)
     (void)state;
     fp8_convert_desc d = request("parted");
     fp8_error err = {.msg = ""};
-    fp8_convert *conv;
+    stopper s = {0};
     fp8_status status = FP8_E_STOPPED;
     int runs = 0;
-    for (; status == FP8_E_STOPPED && runs < N; runs++) {
+    for (; status == FP8_E_STOPPED && runs <= N; runs++) {
         d.resume = runs > 0;
-        assert_int_equal(fp8_convert_plan(ctx, &d, &conv, &err), FP8_OK);
-        status = fp8_convert_run(conv, stop_after, conv, &err);
-        fp8_convert_free(conv);
+        assert_int_equal(fp8_convert_plan(ctx, &d, &s.conv, &err), FP8_OK);
+        status = fp8_convert_run(s.conv, stop_after, &s, &err);
+        fp8_convert_free(s.conv);
     }
+    assert_true(runs > 1);
     assert_int_equal(status, FP8_OK);
-    assert_true(runs > 3);
     assert_true(folders_equal(sandbox_path("made0"), sandbox_path("parted")));
 }
 
