@@ -81,4 +81,8 @@ int fp8_span_shown(fp8_span span);
  * length. */
 uint64_t fp8_json_quote(const char *text, uint64_t bytes, char *dst);
 
+/* Bytes of the UTF-8 sequence of two or more that starts at text (up to n bytes, n >= 1), 0 if it
+ * is none: overlong forms, surrogates and code points above U+10FFFF are none. */
+uint64_t fp8_utf8_length(const unsigned char *text, uint64_t n);
+
 #endif
