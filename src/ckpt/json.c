@@ -521,16 +521,6 @@ static fp8_status literal(fp8_json *j, const char *word, fp8_error *err)
     return FP8_OK;
 }
 
-fp8_status fp8_json_bool(fp8_json *j, bool *out, fp8_error *err)
-{
-    fp8_json_type type;
-    FP8_TRY(peek(j, &type, err));
-    if (type != FP8_JSON_TRUE && type != FP8_JSON_FALSE)
-        return bad(j, "must be true or false", err);
-    *out = type == FP8_JSON_TRUE;
-    return literal(j, type_names[type], err);
-}
-
 /* Passes one scalar, or the opening bracket of a container. */
 static fp8_status pass_start(fp8_json *j, fp8_error *err)
 {

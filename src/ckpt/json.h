@@ -64,7 +64,6 @@ fp8_status fp8_json_string(fp8_json *j, fp8_span *out, fp8_error *err);
 fp8_status fp8_json_u63(fp8_json *j, int64_t *out, fp8_error *err);
 /* Any number, as a double. */
 fp8_status fp8_json_double(fp8_json *j, double *out, fp8_error *err);
-fp8_status fp8_json_bool(fp8_json *j, bool *out, fp8_error *err);
 /* Checks and passes over one value of any type; *out (may be NULL) = its text. */
 fp8_status fp8_json_skip(fp8_json *j, fp8_span *out, fp8_error *err);
 /* Only white space may be left. */

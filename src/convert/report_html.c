@@ -23,6 +23,7 @@ static const char head[] =
     "  font-variant-numeric: tabular-nums; white-space: nowrap; }\n"
     "thead th { position: sticky; top: 0; background: Canvas; }\n"
     "td:first-child { overflow-wrap: anywhere; min-width: 16rem; }\n"
+    "td:last-child { min-width: 14rem; }\n"
     "dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }\n"
     "dd { margin: 0; }\n.warn { color: var(--warn); }\n"
     ".wide { overflow-x: auto; }\nsvg { max-width: 100%; height: auto; }\n"
