@@ -178,9 +178,7 @@ static bool has_special_byte(uint64_t w)
     return ((w | below_space | (quote - ones) | (backslash - ones)) & high) != 0;
 }
 
-/* Bytes of the UTF-8 sequence that starts at text (up to n bytes), 0 if it is none: overlong
- * forms, surrogates and code points above U+10FFFF are none. */
-static uint64_t utf8_length(const unsigned char *text, uint64_t n)
+uint64_t fp8_utf8_length(const unsigned char *text, uint64_t n)
 {
     unsigned char c = text[0], low = 0x80, high = 0xbf; /* range of the second byte */
     uint64_t length;
@@ -273,7 +271,7 @@ static fp8_status pass_character(fp8_json *j, fp8_error *err)
     if (c < 0x20)
         return bad(j, "a control character inside a string", err);
     if (c >= 0x80) {
-        uint64_t n = utf8_length((const unsigned char *)j->text + j->pos, j->bytes - j->pos);
+        uint64_t n = fp8_utf8_length((const unsigned char *)j->text + j->pos, j->bytes - j->pos);
         if (n == 0)
             return bad(j, "not UTF-8", err);
         j->pos += n;
@@ -521,16 +519,6 @@ static fp8_status literal(fp8_json *j, const char *word, fp8_error *err)
         return bad(j, "must be true, false or null", err);
     j->pos += n;
     return FP8_OK;
-}
-
-fp8_status fp8_json_bool(fp8_json *j, bool *out, fp8_error *err)
-{
-    fp8_json_type type;
-    FP8_TRY(peek(j, &type, err));
-    if (type != FP8_JSON_TRUE && type != FP8_JSON_FALSE)
-        return bad(j, "must be true or false", err);
-    *out = type == FP8_JSON_TRUE;
-    return literal(j, type_names[type], err);
 }
 
 /* Passes one scalar, or the opening bracket of a container. */

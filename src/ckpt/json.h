@@ -64,7 +64,6 @@ fp8_status fp8_json_string(fp8_json *j, fp8_span *out, fp8_error *err);
 fp8_status fp8_json_u63(fp8_json *j, int64_t *out, fp8_error *err);
 /* Any number, as a double. */
 fp8_status fp8_json_double(fp8_json *j, double *out, fp8_error *err);
-fp8_status fp8_json_bool(fp8_json *j, bool *out, fp8_error *err);
 /* Checks and passes over one value of any type; *out (may be NULL) = its text. */
 fp8_status fp8_json_skip(fp8_json *j, fp8_span *out, fp8_error *err);
 /* Only white space may be left. */
@@ -80,5 +79,9 @@ int fp8_span_shown(fp8_span span);
 /* Writes text[0..bytes) as a JSON string with quotes; dst may be NULL to measure. Returns its
  * length. */
 uint64_t fp8_json_quote(const char *text, uint64_t bytes, char *dst);
+
+/* Bytes of the UTF-8 sequence of two or more that starts at text (up to n bytes, n >= 1), 0 if it
+ * is none: overlong forms, surrogates and code points above U+10FFFF are none. */
+uint64_t fp8_utf8_length(const unsigned char *text, uint64_t n);
 
 #endif

@@ -140,20 +140,6 @@ static const char *const stack_parts[] = {"experts", "block_sparse_moe", NULL};
 static const char *const from_hidden[] = {"gate", "up", "input_linear", "w1", "w3", "fc1", NULL};
 static const char *const to_hidden[] = {"down", "output_linear", "w2", "fc2", NULL};
 
-static const char *const kind_names[] = {
-    [FP8_KIND_LINEAR] = "linear",       [FP8_KIND_CONV1D] = "conv1d",
-    [FP8_KIND_EXPERTS] = "experts",     [FP8_KIND_EXPERTS_IN_OUT] = "experts-in-out",
-    [FP8_KIND_EMBEDDING] = "embedding", [FP8_KIND_HEAD] = "head",
-    [FP8_KIND_NORM] = "norm",           [FP8_KIND_ROUTER] = "router",
-    [FP8_KIND_CONV] = "convolution",    [FP8_KIND_POSITION] = "position",
-    [FP8_KIND_OTHER] = "other",
-};
-
-const char *fp8_kind_name(fp8_kind kind)
-{
-    return (size_t)kind < sizeof kind_names / sizeof *kind_names ? kind_names[kind] : "?";
-}
-
 /* A part of a name: not NUL-terminated. */
 typedef struct part {
     const char *text;

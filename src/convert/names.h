@@ -21,9 +21,6 @@ typedef enum fp8_kind {
     FP8_KIND_OTHER, /* biases, states, tables, integers: never quantized */
 } fp8_kind;
 
-/* "linear", "conv1d", ..: for --json and messages. Static. */
-const char *fp8_kind_name(fp8_kind kind);
-
 /* The kind of a tensor and, in *reason (static text), the rule that decided. */
 fp8_kind fp8_name_kind(const fp8_config *config, const char *name, uint64_t name_bytes,
                        fp8_dtype dtype, int32_t ndim, const int64_t *shape, const char **reason);

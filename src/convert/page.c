@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 16, PRINT_BYTES = 512 };
+#define NO_CHARACTER UINT32_MAX
 
 void fp8_page_open(fp8_page *page, const fp8_context *ctx, const char *path)
 {
@@ -108,16 +109,43 @@ void fp8_page_json_number(fp8_page *page, double x)
         fp8_page_put(page, "null");
 }
 
+/* The character at *text, and in *bytes its length; NO_CHARACTER and 1 for a byte that is no UTF-8.
+ */
+static uint32_t character_at(const char *text, uint64_t *bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    uint64_t n = p[0] < 0x80 ? 1 : fp8_utf8_length(p, strnlen(text, 4));
+    *bytes = n ? n : 1;
+    if (n == 0)
+        return NO_CHARACTER;
+    uint32_t c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
+    for (uint64_t i = 1; i < n; i++)
+        c = c << 6 | (p[i] & 0x3fu);
+    return c;
+}
+
+/* Controls, what changes the order of a text or has no width, and what is no character in HTML. */
+static bool is_unseen(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200b && c <= 0x200f) ||
+           (c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+           (c >= 0xfdd0 && c <= 0xfdef) || (c & 0xfffe) == 0xfffe;
+}
+
 void fp8_page_html(fp8_page *page, const char *text)
 {
-    static const char *const entities[256] = {
+    static const char *const entities[0x80] = {
         ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
-    for (; *text; text++) {
-        const char *entity = entities[(unsigned char)*text];
-        if (entity)
-            fp8_page_put(page, entity);
+    for (uint64_t n; *text; text += n) {
+        uint32_t c = character_at(text, &n);
+        if (c < 0x80 && entities[c])
+            fp8_page_put(page, entities[c]);
+        else if (c == NO_CHARACTER || (n == 1 && is_unseen(c)))
+            fp8_page_print(page, "\\x%02X", (unsigned)(unsigned char)*text);
+        else if (is_unseen(c))
+            fp8_page_print(page, "\\u{%04X}", (unsigned)c);
         else
-            put_bytes(page, text, 1);
+            put_bytes(page, text, n);
     }
 }
 
@@ -127,12 +155,14 @@ void fp8_page_json(fp8_page *page, const char *text)
      * most 6 bytes. */
     char quoted[16];
     fp8_page_put(page, "\"");
-    for (; *text; text++) {
-        uint64_t n = (unsigned char)*text < 0x80 ? fp8_json_quote(text, 1, quoted) : 0;
-        if (n > 2)
-            put_bytes(page, quoted + 1, n - 2);
+    for (uint64_t n; *text; text += n) {
+        uint32_t c = character_at(text, &n);
+        if (c == NO_CHARACTER)
+            fp8_page_put(page, "\\ufffd");
+        else if (n == 1)
+            put_bytes(page, quoted + 1, fp8_json_quote(text, 1, quoted) - 2);
         else
-            put_bytes(page, text, 1);
+            put_bytes(page, text, n);
     }
     fp8_page_put(page, "\"");
 }

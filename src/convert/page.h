@@ -27,9 +27,10 @@ void fp8_page_put(fp8_page *page, const char *text);
 /* printf of short texts: at most 500 bytes, in the locale "C": numbers have a
  * point whatever the process has set. */
 void fp8_page_print(fp8_page *page, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* With & < > " ' as HTML entities. */
+/* With & < > " ' as HTML entities; \xNN for bytes that are no UTF-8 and for ASCII controls,
+ * \u{NNNN} for other characters that are not seen as they are. */
 void fp8_page_html(fp8_page *page, const char *text);
-/* As a JSON string with quotes; bytes that are no UTF-8 must not be in it. */
+/* As a JSON string with quotes; a byte that is no UTF-8 becomes U+FFFD. */
 void fp8_page_json(fp8_page *page, const char *text);
 /* A JSON number of 17 digits, or null for NaN and infinity. */
 void fp8_page_json_number(fp8_page *page, double x);

@@ -18,9 +18,12 @@ static const char head[] =
     "  padding: 0 1rem; background: Canvas; color: CanvasText; }\n"
     "table { border-collapse: collapse; width: 100%; font-size: 13px; }\n"
     "th, td { border-bottom: 1px solid var(--line); padding: .25rem .5rem; text-align: left; }\n"
-    "td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }\n"
+    "th, td:nth-child(2), td:nth-child(5) { white-space: nowrap; }\n"
+    "th:nth-child(n+6):nth-child(-n+9), td:nth-child(n+6):nth-child(-n+9) { text-align: right;\n"
+    "  font-variant-numeric: tabular-nums; white-space: nowrap; }\n"
     "thead th { position: sticky; top: 0; background: Canvas; }\n"
-    "td:first-child { overflow-wrap: anywhere; }\n"
+    "td:first-child { overflow-wrap: anywhere; min-width: 16rem; }\n"
+    "td:last-child { min-width: 14rem; }\n"
     "dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; }\n"
     "dd { margin: 0; }\n.warn { color: var(--warn); }\n"
     ".wide { overflow-x: auto; }\nsvg { max-width: 100%; height: auto; }\n"
@@ -39,14 +42,15 @@ static void put_bytes(fp8_page *page, uint64_t bytes)
     fp8_page_print(page, unit ? "%.2f %s" : "%.0f %s", x, units[unit]);
 }
 
-static void put_decibels(fp8_page *page, double db)
+/* "31.55" and the unit; "exact" and "-" have none. */
+static void put_decibels(fp8_page *page, double db, const char *unit)
 {
     if (isnan(db))
         fp8_page_put(page, "-");
     else if (isinf(db))
         fp8_page_put(page, "exact");
     else
-        fp8_page_print(page, "%.2f", db);
+        fp8_page_print(page, "%.2f%s", db, unit);
 }
 
 /* part of whole in percent; "0" only if there is none. */
@@ -70,17 +74,18 @@ static void put_totals(const fp8_report *r, fp8_page *page)
     put_bytes(page, r->plan.bytes_out);
     double ratio = r->plan.bytes_in ? (double)r->plan.bytes_out / (double)r->plan.bytes_in : 0;
     fp8_page_print(page,
-                   " after (%.1f %%), in %" PRId64 " files</dd>\n<dt>Encoded</dt><dd>%" PRId64
+                   " after (%.1f %%), in %" PRId64 " file%s</dd>\n<dt>Encoded</dt><dd>%" PRId64
                    " tensors, %" PRIu64 " elements: ",
-                   100 * ratio, r->plan.shards_out, r->measured, r->elements);
+                   100 * ratio, r->plan.shards_out, r->plan.shards_out == 1 ? "" : "s", r->measured,
+                   r->elements);
     put_share(page, r->zeros, r->elements);
     fp8_page_put(page, " % zero codes, ");
     put_share(page, r->saturated, r->elements);
     fp8_page_put(page, " % at the largest magnitude</dd>\n<dt>SQNR</dt><dd>");
-    put_decibels(page, r->least_db);
-    fp8_page_put(page, " dB least, ");
-    put_decibels(page, r->median_db);
-    fp8_page_put(page, " dB median</dd>\n</dl>\n");
+    put_decibels(page, r->least_db, " dB");
+    fp8_page_put(page, " least, ");
+    put_decibels(page, r->median_db, " dB");
+    fp8_page_put(page, " median</dd>\n</dl>\n");
 }
 
 static void put_warnings(const fp8_report *r, fp8_page *page)
@@ -219,11 +224,11 @@ static void put_row(fp8_page *page, const fp8_plan_row *row)
 
 static void put_stats(fp8_page *page, const fp8_tensor_stats *stats)
 {
-    fp8_page_put(page, "<td class=\"n\">");
-    put_decibels(page, fp8_report_sqnr(stats));
-    fp8_page_print(page, "</td><td class=\"n\">%.3g</td><td class=\"n\">", stats->max_err);
+    fp8_page_put(page, "<td>");
+    put_decibels(page, fp8_report_sqnr(stats), "");
+    fp8_page_print(page, "</td><td>%.3g</td><td>", stats->max_err);
     put_share(page, stats->saturated, stats->elements);
-    fp8_page_put(page, "</td><td class=\"n\">");
+    fp8_page_put(page, "</td><td>");
     put_share(page, stats->zeros, stats->elements);
     fp8_page_put(page, "</td>");
 }
@@ -232,8 +237,8 @@ static fp8_status put_table(const fp8_report *r, fp8_page *page, fp8_error *err)
 {
     fp8_page_put(page, "<h2>Tensors</h2>\n<div class=\"wide\"><table>\n<thead><tr><th>Tensor</th>"
                        "<th>Shape</th><th>Action</th><th>Scheme</th><th>Dtype</th>"
-                       "<th class=\"n\">SQNR (dB)</th><th class=\"n\">Largest error</th>"
-                       "<th class=\"n\">Saturated (%)</th><th class=\"n\">Zero (%)</th>"
+                       "<th>SQNR (dB)</th><th>Largest error</th>"
+                       "<th>Saturated (%)</th><th>Zero (%)</th>"
                        "<th>Reason</th></tr></thead>\n<tbody>\n");
     for (int64_t i = 0; i < r->plan.tensors; i++) {
         fp8_plan_row row;

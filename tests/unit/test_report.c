@@ -91,6 +91,7 @@ static void page_is_whole_and_escaped(void **state)
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         assert_int_equal(occurrences(text, outside[i]), 0);
     assert_int_equal(occurrences(text, "nan"), 0);
+    assert_int_equal(occurrences(text, "in 1 file<"), 1);
     free(text);
     sandbox_remove();
 }
@@ -125,6 +126,36 @@ static void json_has_the_same_facts(void **state)
     assert_int_equal(number_after(text, "\"encoded_tensors\": "), sum.quantized);
     assert_int_equal(number_after(text, "\"encoded_elements\": "), 245760);
     free(text);
+    sandbox_remove();
+}
+
+/* Text as both forms of the report show it, on a line each. */
+static void shows(const fp8_context *ctx, const char *text, const char *wanted)
+{
+    fp8_page page;
+    fp8_page_open(&page, ctx, sandbox_path("page"));
+    fp8_page_html(&page, text);
+    fp8_page_put(&page, "\n");
+    fp8_page_json(&page, text);
+    assert_int_equal(fp8_page_close(&page, NULL), FP8_OK);
+    char *found = read_text(sandbox_path("page"));
+    assert_string_equal(found, wanted);
+    free(found);
+}
+
+static void any_bytes_make_a_legal_page(void **state)
+{
+    sandbox_make();
+    shows(*state, "a<b>&'\"", "a&lt;b&gt;&amp;&#39;&quot;\n\"a<b>&'\\\"\"");
+    shows(*state, "\t\x01\x7f", "\\x09\\x01\\x7F\n\"\\t\\u0001\x7f\"");
+    shows(*state, "é日😀", "é日😀\n\"é日😀\"");
+    shows(*state, "\xc2\x85\xe2\x80\xae\xef\xbf\xbe\xf0\x9f\xbf\xbf",
+          "\\u{0085}\\u{202E}\\u{FFFE}\\u{1FFFF}\n"
+          "\"\xc2\x85\xe2\x80\xae\xef\xbf\xbe\xf0\x9f\xbf\xbf\"");
+    shows(*state, "a\xff\xc3", "a\\xFF\\xC3\n\"a\\ufffd\\ufffd\""); /* cut short at the end */
+    shows(*state, "\xed\xa0\x80\xc0\xaf",
+          "\\xED\\xA0\\x80\\xC0\\xAF\n"
+          "\"\\ufffd\\ufffd\\ufffd\\ufffd\\ufffd\"");
     sandbox_remove();
 }
 
@@ -170,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(page_is_whole_and_escaped),
         cmocka_unit_test(json_has_the_same_facts),
+        cmocka_unit_test(any_bytes_make_a_legal_page),
         cmocka_unit_test(names_and_folders_are_checked),
         cmocka_unit_test(pages_may_fail),
     };
