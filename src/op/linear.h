@@ -96,6 +96,13 @@ fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp
                          fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
                          fp8_error *err);
 
+/* That the workspace of a run is large enough for the rows of `in` and apart from both matrices.
+ * Errors: ARGUMENT, STRIDE. */
+fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor *in,
+                                      const char *in_name, const fp8_tensor *out,
+                                      const char *out_name, void *workspace, uint64_t bytes,
+                                      fp8_error *err);
+
 /* ---- dX ---- */
 
 /* Bytes of workspace that fp8_linear_run_dx needs for m rows. */

@@ -242,7 +242,6 @@ static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp
                              void *workspace, uint64_t bytes, fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
-    uint64_t needed;
     FP8_TRY(fp8_check_matrix(dy, "dy", -1, p->n, err));
     FP8_TRY(fp8_check_matrix(dx, "dx", dy->shape[0], p->k, err));
     FP8_FAIL_IF(!is_high(dy->dtype) || !is_high(dx->dtype), err, FP8_E_DTYPE,
@@ -252,14 +251,7 @@ static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp
                 "linear: dx is defined for exact weights, not for rounded ones");
     FP8_TRY(fp8_check_distinct(dx, "dx", err));
     FP8_TRY(fp8_check_apart(dy, "dy", dx, "dx", err));
-    FP8_TRY(fp8_linear_workspace(l, dy->shape[0], &needed, err));
-    FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
-                "linear: a workspace of %llu bytes, %lld rows need %llu",
-                (unsigned long long)(workspace ? bytes : 0), (long long)dy->shape[0],
-                (unsigned long long)needed);
-    const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
-    FP8_TRY(fp8_check_apart(dy, "dy", &space, "the workspace", err));
-    return fp8_check_apart(dx, "dx", &space, "the workspace", err);
+    return fp8_linear_check_workspace(l, dy, "dy", dx, "dx", workspace, bytes, err);
 }
 
 fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
