@@ -88,7 +88,7 @@ static const struct mode {
 /* clang-format on */
 
 /* Contexts of every level with one and two threads; the first is the reference. */
-enum { MAX_CONTEXTS = 6 };
+enum { MAX_CONTEXTS = 2 * (FP8_ISA_LAST + 1) };
 static fp8_context *contexts[MAX_CONTEXTS];
 static int context_count;
 
