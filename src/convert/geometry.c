@@ -236,8 +236,9 @@ static fp8_status refuse_memory(const fp8_convert *conv, uint64_t memory, const 
     if (d->widest >= 0) {
         fp8_tensor_info info = fp8_item_info(conv, d->widest);
         uint64_t cols = (uint64_t)fp8_item_matrices(conv, d->widest).cols;
-        snprintf(row, sizeof row, " for rows of %llu bytes in %.60s",
-                 (unsigned long long)(cols * dtype_bytes(info.dtype)), info.name);
+        uint64_t bytes = cols * dtype_bytes(info.dtype);
+        snprintf(row, sizeof row, " for rows of %llu bytes in %.60s", (unsigned long long)bytes,
+                 info.name);
     }
     uint64_t least = fp8_limits_peak(conv), plan = plan_bytes(conv);
     return fp8_fail(err, FP8_E_NO_MEMORY,

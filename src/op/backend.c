@@ -18,7 +18,7 @@ const fp8_kernel *fp8_kernel_at(size_t i)
 
 const fp8_panel_kernel *fp8_panel_kernel_at(size_t i)
 {
-    for (size_t b = 0; b < sizeof backends / sizeof *backends; b++) {
+    for (size_t b = 0; b < sizeof backends / sizeof backends[0]; b++) {
         if (i < backends[b]->panel_count)
             return &backends[b]->panels[i];
         i -= backends[b]->panel_count;

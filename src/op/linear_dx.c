@@ -25,6 +25,7 @@ enum {
     CHUNK = 256,                /* rows of W that are turned at once */
     STRIDE = CHUNK + FP8_X_PAD, /* elements between rows of the scaled dY */
     LANE = 16,                  /* bytes of 4 rows x 4 columns */
+    CODE_BYTES = FP8_TILE_COLS * CHUNK,
 };
 
 typedef struct dx_job {
@@ -58,8 +59,7 @@ typedef struct tile {
 static uint64_t bench_bytes(const fp8_panel_kernel *kernel, int64_t rows)
 {
     const uint64_t scratch = ((uint64_t)kernel->scratch_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    return (uint64_t)rows * (FP8_TILE_COLS + STRIDE) * sizeof(float) + FP8_TILE_COLS * CHUNK +
-           scratch;
+    return (uint64_t)rows * (FP8_TILE_COLS + STRIDE) * sizeof(float) + CODE_BYTES + scratch;
 }
 
 static bench bench_of(const dx_job *job, int64_t worker)
@@ -68,7 +68,7 @@ static bench bench_of(const dx_job *job, int64_t worker)
     float *c = (float *)(void *)base;
     float *dy = c + job->rows * FP8_TILE_COLS;
     uint8_t *codes = (uint8_t *)(dy + job->rows * STRIDE);
-    return (bench){c, dy, codes, codes + FP8_TILE_COLS * CHUNK};
+    return (bench){c, dy, codes, codes + CODE_BYTES};
 }
 
 /* Tiles under one column of scales: as many as their columns need when each starts at a block. */
@@ -106,7 +106,7 @@ static void turn_lane(uint8_t *to, const uint8_t *from)
     static const int source[4] = {0, 2, 1, 3};
     uint32_t word[4];
     memcpy(word, from, LANE);
-    for (int i = 0; i < 4; i++) {
+    for (int64_t i = 0; i < 4; i++) {
         const uint32_t w = word[source[i]];
         const uint32_t turned = (w & 0xFF0000FF) | (w >> 8 & 0xFF00) | (w & 0xFF00) << 8;
         memcpy(to + 4 * i, &turned, sizeof turned);
@@ -119,7 +119,7 @@ static void turn_codes(const dx_job *job, const tile *t, int64_t n, uint8_t *to)
     const fp8_linear_plan *p = &job->linear->plan;
     const int64_t rows =
         fp8_min_i64(fp8_ceil_div(p->n, FP8_PANEL_ROWS) * FP8_PANEL_ROWS - n, CHUNK);
-    memset(to, 0, FP8_TILE_COLS * CHUNK);
+    memset(to, 0, CODE_BYTES);
     for (int64_t col = t->base; col < t->end; col += 4) {
         const int64_t k = col - t->base;
         for (int64_t row = 0; row < rows; row += 4)

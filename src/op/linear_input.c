@@ -201,7 +201,6 @@ static void quantize_rows(input_job *job, int64_t begin, int64_t end, const benc
 {
     fp8_quant q = job->q;
     fp8_tensor x = *job->x;
-    float scale[1];
     x.data = x_at(job->x, begin, 0);
     x.shape[0] = q.rows = end - begin;
     const bool whole = q.desc.grid.rows == 0; /* one scale, which is known */
@@ -219,8 +218,7 @@ static void quantize_rows(input_job *job, int64_t begin, int64_t end, const benc
     for (int64_t i = 0; i < q.rows; i++) {
         lay_out_row(job, begin + i, b->codes + i * q.cols);
         if (whole) {
-            scale[0] = job->tensor_scale;
-            place_scales(job, begin + i, scale);
+            place_scales(job, begin + i, &job->tensor_scale);
             continue;
         }
         for (int64_t c = 0; c < q.grid_cols; c++) /* the operands are used up */

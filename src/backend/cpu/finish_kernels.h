@@ -31,7 +31,7 @@ VEC_FN void finish_group(void *y, const float *c, float x_scale, const float *sw
                          fp8_dtype to, fp8_epilogue epilogue, bool has_bias)
 {
     vec_f32 x[4];
-    for (int k = 0; k < 4; k++) {
+    for (int64_t k = 0; k < 4; k++) {
         const int64_t j = k * VEC_LANES;
         x[k] = finish_vector(
             vec_load_f32(c + j), vec_set1(x_scale), sw ? vec_load_f32(sw + j) : vec_set1(1),

@@ -181,8 +181,8 @@ static tile_fn *const decoded_tiles[TILE_ROWS][FP8_PANEL_GROUP] = {NAMES(DECODED
 static void walk_rows(const fp8_panel_run *run, tile_fn *const (*first)[FP8_PANEL_GROUP],
                       tile_fn *const (*other)[FP8_PANEL_GROUP], int64_t most)
 {
-    int64_t left = run->m > CODE_ROWS ? 1 + fp8_ceil_div(run->m - CODE_ROWS, most) : 1;
-    for (int64_t row = 0, last; row < run->m; row += last + 1, left--) {
+    int64_t left = run->m > CODE_ROWS ? 1 + fp8_ceil_div(run->m - CODE_ROWS, most) : run->m > 0;
+    for (int64_t row = 0, last; left > 0; row += last + 1, left--) {
         last = fp8_min_i64((run->m - row - 1) / left, (row ? most : CODE_ROWS) - 1);
         (row ? other : first)[last][run->panels - 1](run, row);
     }

@@ -188,7 +188,8 @@ VEC_FN void few_store(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t, int ro
 #pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
             if (u < stored)
-                store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], accumulate);
+                store_sum(t->c + (int64_t)i * FP8_TILE_COLS + (int64_t)u * VEC_LANES, acc[i][u],
+                          accumulate);
 }
 
 /* Vectors beyond the panels repeat the last one and are not stored. */
@@ -282,7 +283,7 @@ VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64
         for (int64_t k = col; k < next; k += FP8_PANEL_COLS) {
             const uint8_t *block = codes + k * FP8_PANEL_ROWS;
             vec_bytes pairs[2];
-            _mm_prefetch((const char *)block + CHUNK * FP8_PANEL_ROWS, _MM_HINT_T1);
+            _mm_prefetch((const char *)block + (int64_t)CHUNK * FP8_PANEL_ROWS, _MM_HINT_T1);
             decode_pairs(pairs, block, code);
 #pragma GCC unroll 16
             for (int c = 0; c < FP8_PANEL_COLS; c++)
@@ -328,7 +329,7 @@ VEC_FN void tile_column(vec_f32 acc[TILE_ROWS][TILE_VECS], const float *x, int64
     vec_f32 w[TILE_VECS];
 #pragma GCC unroll 16
     for (int u = 0; u < vecs; u++)
-        w[u] = vec_load_f32(strip + u * VEC_LANES);
+        w[u] = vec_load_f32(strip + (int64_t)u * VEC_LANES);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         const vec_f32 one = vec_set1(x[i * x_stride]);
@@ -349,13 +350,14 @@ VEC_FN void tile_multiply(const tile *t, int rows, int vecs)
             acc[i][u] = vec_set1(0);
     for (int64_t k = 0; k < t->k; k += 4)
 #pragma GCC unroll 16
-        for (int c = 0; c < 4; c++, strip += vecs * VEC_LANES)
+        for (int c = 0; c < 4; c++, strip += (int64_t)vecs * VEC_LANES)
             tile_column(acc, t->x + k + c, t->x_stride, strip, rows, vecs);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
 #pragma GCC unroll 16
         for (int u = 0; u < vecs; u++)
-            store_sum(t->c + i * FP8_TILE_COLS + u * VEC_LANES, acc[i][u], t->accumulate);
+            store_sum(t->c + (int64_t)i * FP8_TILE_COLS + (int64_t)u * VEC_LANES, acc[i][u],
+                      t->accumulate);
 }
 
 typedef void tile_fn(const tile *t);
