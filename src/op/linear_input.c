@@ -147,7 +147,7 @@ static void place_scales(const input_job *job, int64_t i, const float *scale)
     const fp8_linear *l = job->linear;
     const int64_t unit = l->plan.x_unit_cols;
     if (!l->plan.x_along_k) {
-        job->out.scale[i] = scale[0];
+        job->out.scale[i] = l->plan.k > 0 ? scale[0] : 1; /* no columns, no scales */
     } else if (job->out.dtype == FP8_BF16) {
         for (int64_t s = 0; s < l->cuts.count; s++)
             job->out.scale[i * l->cuts.count + s] = scale[l->cuts.at[s] / unit];
