@@ -10,6 +10,7 @@
 
 #include "ckpt/json_pick.h"
 #include "ckpt/scale_fit.h"
+#include "number/dtype.h"
 
 #include <string.h>
 
@@ -259,7 +260,7 @@ static fp8_status assign_stray(assignment *a, int64_t i, const fp8_tensor_info *
     if (owner >= 0)
         FP8_TRY(fp8_checkpoint_tensor(a->ckpt, owner, &weight));
     role->partner = owner;
-    if (weight.dtype != FP8_F32 && weight.dtype != FP8_F16 && weight.dtype != FP8_BF16)
+    if (!fp8_dtype_is_high(weight.dtype))
         return assign_foreign(a, i, &weight, err);
     role->role = FP8_ROLE_STRAY_SCALE;
     role->problem = owner >= 0 ? &scale_unquantized : fused ? &scale_fused : &scale_orphan;

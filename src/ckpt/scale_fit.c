@@ -5,6 +5,7 @@
 #include "ckpt/scale_fit.h"
 
 #include "base/size.h"
+#include "number/dtype.h"
 
 #include <string.h>
 
@@ -79,17 +80,12 @@ static bool along_columns(const fp8_tensor_info *weight, const fp8_tensor_info *
     return !fits(weight, scale, (fp8_grid){1, 0}) && fits(weight, scale, (fp8_grid){0, 1});
 }
 
-static bool is_number(fp8_dtype dtype)
-{
-    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16 || dtype == FP8_E8M0FNU;
-}
-
 static const fp8_problem *read_as(fp8_role_info *role, const fp8_tensor_info *scale, bool mx)
 {
     role->scale = scale->dtype;
     if (mx && scale->dtype == FP8_U8)
         role->scale = FP8_E8M0FNU;
-    bool fine = mx ? role->scale == FP8_E8M0FNU : is_number(role->scale);
+    bool fine = mx ? role->scale == FP8_E8M0FNU : fp8_dtype_is_scale(role->scale);
     return fine ? NULL : &bad_dtype;
 }
 
@@ -179,7 +175,7 @@ const fp8_problem *fp8_scale_spelling(fp8_config_kind kind, const fp8_tensor_inf
 
 bool fp8_input_scale_fits(const fp8_tensor_info *weight, const fp8_tensor_info *input)
 {
-    if (!is_number(input->dtype))
+    if (!fp8_dtype_is_scale(input->dtype))
         return false;
     if (weight->ndim == 3 && input->ndim >= 1 && input->shape[0] == weight->shape[0])
         return all_ones(input->ndim - 1, input->shape + 1);

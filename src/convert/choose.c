@@ -10,6 +10,7 @@
 #define _GNU_SOURCE /* memmem */
 #include "convert/choose.h"
 #include "convert/fused.h"
+#include "number/dtype.h"
 #include "op/quantize.h"
 
 #include <string.h>
@@ -30,17 +31,6 @@ static void set_item(fp8_item *it, fp8_action action, const char *reason)
     it->reason = reason;
     if (action == FP8_ACTION_KEEP || action == FP8_ACTION_DROP || action == FP8_ACTION_DEQUANTIZE)
         it->dialect = 0;
-}
-
-static bool is_high_precision(fp8_dtype dtype)
-{
-    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
-}
-
-static bool is_fp8(fp8_dtype dtype)
-{
-    return dtype == FP8_E4M3FN || dtype == FP8_E4M3FNUZ || dtype == FP8_E5M2 ||
-           dtype == FP8_E5M2FNUZ;
 }
 
 static bool is_linear(uint8_t kind)
@@ -215,7 +205,7 @@ static fp8_status choose_plain(fp8_convert *conv, int64_t i, fp8_error *err)
     set_item(it, FP8_ACTION_KEEP, reason);
     const fp8_dialect *dialect = w.last && w.last->dialect ? w.last->dialect : conv->dialect;
     bool asked = w.last && w.last->kind != FP8_PATTERN_KEEP;
-    if (!is_high_precision(info.dtype))
+    if (!fp8_dtype_is_high(info.dtype))
         return FP8_OK;
     it->by_user = w.last || w.only_missed;
     if (asked && (it->kind == FP8_KIND_HEAD || it->kind == FP8_KIND_ROUTER) &&
@@ -334,7 +324,8 @@ static fp8_status choose_one(fp8_convert *conv, int64_t i, fp8_error *err)
         break;
     }
     if (conv->desc.verb == FP8_DEQUANTIZE) {
-        set_item(it, FP8_ACTION_KEEP, is_fp8(info.dtype) ? "FP8 values" : "not quantized");
+        set_item(it, FP8_ACTION_KEEP,
+                 fp8_dtype_is_fp8(info.dtype) ? "FP8 values" : "not quantized");
         return FP8_OK;
     }
     return choose_plain(conv, i, err);

@@ -121,6 +121,16 @@ bool fp8_dtype_is_real(fp8_dtype dtype)
     return facts && facts->load && dtype != FP8_E8M0FNU;
 }
 
+bool fp8_dtype_is_high(fp8_dtype dtype)
+{
+    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
+}
+
+bool fp8_dtype_is_scale(fp8_dtype dtype)
+{
+    return fp8_dtype_is_high(dtype) || dtype == FP8_E8M0FNU;
+}
+
 bool fp8_dtype_is_fp8(fp8_dtype dtype)
 {
     return fp8_dtype_is_real(dtype) && fp8_dtype_bits(dtype) == 8;

@@ -36,6 +36,12 @@ bool fp8_dtype_is_nan(fp8_dtype dtype, uint32_t code);
 /* F32, F16, BF16 and the 8-bit floats with a sign: what can be quantized or multiplied. */
 bool fp8_dtype_is_real(fp8_dtype dtype);
 
+/* F32, F16, BF16: high precision, what is quantized. */
+bool fp8_dtype_is_high(fp8_dtype dtype);
+
+/* The same and E8M0FNU: what scales are kept in. */
+bool fp8_dtype_is_scale(fp8_dtype dtype);
+
 /* E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ. */
 bool fp8_dtype_is_fp8(fp8_dtype dtype);
 

@@ -28,18 +28,12 @@ typedef struct dequantize_job {
     fp8_kernel_dequantize *kernel;
 } dequantize_job;
 
-static void *element_at(const fp8_tensor *t, int64_t row, int64_t col)
-{
-    const int64_t bytes = fp8_dtype_bits(t->dtype) / 8;
-    return (char *)t->data + (row * t->stride[0] + col * t->stride[1]) * bytes;
-}
-
 /* scale[0..n) = fp32 of the scales of units [unit0, unit0 + n) in row `grid_row` of the grid. */
 static void load_scales(const dequantize_job *job, int64_t grid_row, int64_t unit0, int64_t n,
                         float *scale)
 {
     const fp8_tensor *t = job->scales;
-    const void *first = element_at(t, grid_row, unit0);
+    const void *first = fp8_element_at(t, grid_row, unit0);
     if (t->stride[1] == 1) {
         job->cast_scales(scale, first, n, false);
         return;
@@ -70,9 +64,9 @@ static void run_units(const dequantize_job *job, int64_t row, int64_t col0, int6
     for (int64_t end = col0 + n; col0 < end; scale++) {
         const int64_t left = job->unit_cols - col0 % job->unit_cols;
         const int64_t count = fp8_min_i64(left, end - col0);
-        job->kernel(&(fp8_dequantize_run){element_at(y, row, col0), element_at(codes, row, col0),
-                                          scale, count, y->stride[1], codes->stride[1], 0, y->dtype,
-                                          codes->dtype});
+        job->kernel(&(fp8_dequantize_run){
+            fp8_element_at(y, row, col0), fp8_element_at(codes, row, col0), scale, count,
+            y->stride[1], codes->stride[1], 0, y->dtype, codes->dtype});
         col0 += count;
     }
 }
@@ -82,9 +76,9 @@ static void run_elements(const dequantize_job *job, int64_t row, int64_t col0, i
                          const float *wide)
 {
     const fp8_tensor *codes = job->codes, *y = job->y;
-    job->kernel(&(fp8_dequantize_run){element_at(y, row, col0), element_at(codes, row, col0), wide,
-                                      n, y->stride[1], codes->stride[1], 1, y->dtype,
-                                      codes->dtype});
+    job->kernel(&(fp8_dequantize_run){fp8_element_at(y, row, col0),
+                                      fp8_element_at(codes, row, col0), wide, n, y->stride[1],
+                                      codes->stride[1], 1, y->dtype, codes->dtype});
 }
 
 static void dequantize_piece(const dequantize_job *job, int64_t row, int64_t end, int64_t col0,

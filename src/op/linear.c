@@ -12,8 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { ALIGN = 64 };
-
 /* Offsets in a linear's memory, from a 64-byte border on. */
 typedef struct parts {
     uint64_t codes, scales, bias, widths, w_cuts, cuts, end;
@@ -22,7 +20,7 @@ typedef struct parts {
 static uint64_t place(uint64_t *end, uint64_t bytes)
 {
     const uint64_t at = *end;
-    *end = (at + bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *end = fp8_align(at + bytes);
     return at;
 }
 
@@ -49,7 +47,7 @@ static parts parts_of(const fp8_linear *l)
 
 static uint8_t *aligned(void *memory)
 {
-    return (uint8_t *)(((uintptr_t)memory + ALIGN - 1) / ALIGN * ALIGN);
+    return (uint8_t *)fp8_align((uintptr_t)memory);
 }
 
 /* Points into l->memory, which holds `at`. */
@@ -78,7 +76,7 @@ static fp8_status allocate(const fp8_context *ctx, const fp8_linear_plan *plan, 
     l->w_cuts.count = fp8_cuts_count(plan->k, plan->unit_cols, origin, whole);
     l->cuts.count = fp8_cuts_count(plan->k, plan->unit_cols, origin, plan->x_unit_cols);
     const parts at = parts_of(l);
-    l->memory_bytes = at.end + ALIGN - 1;
+    l->memory_bytes = at.end + FP8_ALIGN - 1;
     l->memory = fp8_alloc(ctx, l->memory_bytes);
     if (!l->memory) {
         fp8_release(ctx, l);
@@ -103,12 +101,6 @@ static uint8_t *scale_at(const fp8_linear *l, int64_t row, int64_t col)
            fp8_linear_scale_index(&l->plan, row, col) * (fp8_dtype_bits(l->plan.scale) / 8);
 }
 
-static void *element(const fp8_tensor *t, int64_t row, int64_t col)
-{
-    return (char *)t->data +
-           (row * t->stride[0] + col * t->stride[1]) * (fp8_dtype_bits(t->dtype) / 8);
-}
-
 /* l->scales = w_scales[scale_rows, scale_cols]. */
 static fp8_status take_scales(fp8_linear *l, const fp8_tensor *w_scales, fp8_error *err)
 {
@@ -116,7 +108,7 @@ static fp8_status take_scales(fp8_linear *l, const fp8_tensor *w_scales, fp8_err
     const fp8_load_fn load = fp8_dtype_facts_of(p->scale)->load;
     for (int64_t r = 0; r < p->scale_rows; r++)
         for (int64_t c = 0; c < p->scale_cols; c++) {
-            const void *from = element(w_scales, r, c);
+            const void *from = fp8_element_at(w_scales, r, c);
             const float value = load(from, 0);
             if (!(value > 0 && isfinite(value)))
                 return fp8_fail_at(err, FP8_E_SCALE, r * p->scale_cols + c,
@@ -151,7 +143,7 @@ static fp8_tensor encode_rows(const packing *job, int64_t first, int64_t worker)
 {
     const int64_t k = job->q->cols, rows = fp8_min_i64(FP8_PANEL_ROWS, job->q->rows - first);
     fp8_tensor x = *job->w;
-    x.data = element(job->w, first, 0);
+    x.data = fp8_element_at(job->w, first, 0);
     x.shape[0] = rows;
     const fp8_tensor codes =
         fp8_matrix(job->rows + worker * FP8_PANEL_ROWS * k, job->q->code, rows, k);
@@ -202,7 +194,7 @@ static fp8_status quantize_into(packing *job, float *work, int64_t workers, fp8_
     const fp8_tensor scales = fp8_matrix(stored, q->scale, q->grid_rows, q->grid_cols);
     for (int64_t r = 0; r < q->grid_rows; r++)
         for (int64_t c = 0; c < q->grid_cols; c++)
-            memcpy(scale_at(l, r, c), element(&scales, r, c), (size_t)bytes);
+            memcpy(scale_at(l, r, c), fp8_element_at(&scales, r, c), (size_t)bytes);
     job->operand = work + units;
     pack(job, workers);
     return FP8_OK;
@@ -266,7 +258,7 @@ fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_erro
     fp8_linear *l;
     FP8_TRY(allocate(linear->ctx, &linear->plan, &l, err));
     memcpy(aligned(l->memory), aligned(linear->memory),
-           (size_t)(linear->memory_bytes - (ALIGN - 1)));
+           (size_t)(linear->memory_bytes - (FP8_ALIGN - 1)));
     l->has_bias = linear->has_bias;
     l->has_nan = linear->has_nan;
     *out = l;
@@ -323,7 +315,7 @@ fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes, fp8_te
         fp8_unpack_panel(linear->codes + n / FP8_PANEL_ROWS * fp8_panel_stride(p->k), codes, n);
     for (int64_t r = 0; scales && r < p->scale_rows; r++)
         for (int64_t c = 0; c < p->scale_cols; c++)
-            memcpy(element(scales, r, c), scale_at(linear, r, c),
+            memcpy(fp8_element_at(scales, r, c), scale_at(linear, r, c),
                    (size_t)(fp8_dtype_bits(p->scale) / 8));
     return FP8_OK;
 }

@@ -21,7 +21,6 @@
 #include <string.h>
 
 enum {
-    ALIGN = 64,
     CHUNK = 256,                /* rows of W that are turned at once */
     STRIDE = CHUNK + FP8_X_PAD, /* elements between rows of the scaled dY */
     LANE = 16,                  /* bytes of 4 rows x 4 columns */
@@ -58,7 +57,7 @@ typedef struct tile {
 
 static uint64_t bench_bytes(const fp8_panel_kernel *kernel, int64_t rows)
 {
-    const uint64_t scratch = ((uint64_t)kernel->scratch_bytes + ALIGN - 1) / ALIGN * ALIGN;
+    const uint64_t scratch = fp8_align((uint64_t)kernel->scratch_bytes);
     return (uint64_t)rows * (FP8_TILE_COLS + STRIDE) * sizeof(float) + CODE_BYTES + scratch;
 }
 
@@ -230,12 +229,7 @@ uint64_t fp8_linear_dx_bytes(const fp8_linear *l, int64_t m)
         if (kernel->x == FP8_F32 && kernel->isa <= l->ctx->isa && bytes > most)
             most = bytes;
     }
-    return ALIGN + (uint64_t)l->ctx->threads * most;
-}
-
-static bool is_high(fp8_dtype dtype)
-{
-    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
+    return FP8_ALIGN + (uint64_t)l->ctx->threads * most;
 }
 
 static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp8_tensor *dx,
@@ -244,7 +238,7 @@ static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp
     const fp8_linear_plan *p = &l->plan;
     FP8_TRY(fp8_check_matrix(dy, "dy", -1, p->n, err));
     FP8_TRY(fp8_check_matrix(dx, "dx", dy->shape[0], p->k, err));
-    FP8_FAIL_IF(!is_high(dy->dtype) || !is_high(dx->dtype), err, FP8_E_DTYPE,
+    FP8_FAIL_IF(!fp8_dtype_is_high(dy->dtype) || !fp8_dtype_is_high(dx->dtype), err, FP8_E_DTYPE,
                 "linear: dy is %s and dx %s, must be F32, F16 or BF16", fp8_dtype_name(dy->dtype),
                 fp8_dtype_name(dx->dtype));
     FP8_FAIL_IF(p->desc.weight_math == FP8_WEIGHT_ROUNDED, err, FP8_E_UNSUPPORTED,
@@ -275,7 +269,7 @@ fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8
         .dx = dx,
         .rows = rows_each(kernel, m),
         .tiles = count_tiles(linear),
-        .benches = (uint8_t *)(((uintptr_t)workspace + ALIGN - 1) / ALIGN * ALIGN),
+        .benches = (uint8_t *)fp8_align((uintptr_t)workspace),
     };
     job.bench_bytes = bench_bytes(kernel, job.rows);
     for (uint32_t code = 0; code < 256; code++)

@@ -19,7 +19,6 @@
 #include <string.h>
 
 enum {
-    ALIGN = 64,
     ROW_GAP = 32, /* elements between rows, so that their addresses differ in all bits */
     PIECE_ELEMENTS = 1 << 15, /* what a worker prepares at once, about */
 };
@@ -63,24 +62,19 @@ static int64_t piece_rows(int64_t m, int64_t k)
     return fp8_min_i64(rows > 0 ? rows : 1, m > 0 ? m : 1);
 }
 
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static uint64_t bench_bytes(const fp8_linear_plan *p, int64_t rows)
 {
-    const uint64_t scales = round_up((uint64_t)(rows * scale_columns(p)) * sizeof(float));
+    const uint64_t scales = fp8_align((uint64_t)(rows * scale_columns(p)) * sizeof(float));
     /* A gathered row of X takes up to 4 bytes an element. */
     const uint64_t elements = (uint64_t)p->k * (uint64_t)(rows > 4 ? rows : 4);
-    return round_up(elements) + 2 * scales;
+    return fp8_align(elements) + 2 * scales;
 }
 
 static bench bench_of(const input_job *job, int64_t worker)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const int64_t rows = job->piece_rows;
-    const uint64_t scales = round_up((uint64_t)(rows * scale_columns(p)) * sizeof(float));
+    const uint64_t scales = fp8_align((uint64_t)(rows * scale_columns(p)) * sizeof(float));
     uint8_t *base = job->workers + (uint64_t)worker * job->worker_bytes;
     uint8_t *end = base + job->worker_bytes;
     return (bench){base, (float *)(void *)(end - 2 * scales), end - scales};
@@ -101,16 +95,10 @@ bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, 
         !fp8_size_mul((uint64_t)m, (uint64_t)linear->cuts.count * sizeof(float), &scales) ||
         rows > INT64_MAX / 2 || scales > INT64_MAX / 4)
         return false;
-    *kept = round_up(rows) + round_up(scales);
+    *kept = fp8_align(rows) + fp8_align(scales);
     const int64_t piece = piece_rows(m, p->k);
     *meanwhile = (uint64_t)worker_count(linear, m, piece) * bench_bytes(p, piece);
     return true;
-}
-
-static void *x_at(const fp8_tensor *t, int64_t row, int64_t col)
-{
-    return (char *)t->data +
-           (row * t->stride[0] + col * t->stride[1]) * (fp8_dtype_bits(t->dtype) / 8);
 }
 
 /* Row i of X side by side: where it lies, or gathered into `to`. */
@@ -119,9 +107,9 @@ static const void *contiguous_row(const input_job *job, int64_t i, uint8_t *to)
     const fp8_tensor *x = job->x;
     const size_t bytes = (size_t)(fp8_dtype_bits(x->dtype) / 8);
     if (x->stride[1] == 1 || x->shape[1] == 1)
-        return x_at(x, i, 0);
+        return fp8_element_at(x, i, 0);
     for (int64_t k = 0; k < x->shape[1]; k++)
-        memcpy(to + (size_t)k * bytes, x_at(x, i, k), bytes);
+        memcpy(to + (size_t)k * bytes, fp8_element_at(x, i, k), bytes);
     return to;
 }
 
@@ -167,7 +155,7 @@ static void take_codes(input_job *job, int64_t i, const bench *b)
     const int64_t scale_row = job->linear->plan.desc.x.grid.rows ? i : 0;
     lay_out_row(job, i, contiguous_row(job, i, b->codes));
     for (int64_t c = 0; c < columns; c++) {
-        const float scale = job->load_scale(x_at(job->x_scales, scale_row, c), 0);
+        const float scale = job->load_scale(fp8_element_at(job->x_scales, scale_row, c), 0);
         if (!(scale > 0 && isfinite(scale)))
             fp8_lower_index(&job->bad_scale, scale_row * columns + c);
         b->amax[c] = scale;
@@ -201,7 +189,7 @@ static void quantize_rows(input_job *job, int64_t begin, int64_t end, const benc
 {
     fp8_quant q = job->q;
     fp8_tensor x = *job->x;
-    x.data = x_at(job->x, begin, 0);
+    x.data = fp8_element_at(job->x, begin, 0);
     x.shape[0] = q.rows = end - begin;
     const bool whole = q.desc.grid.rows == 0; /* one scale, which is known */
     if (whole) {
@@ -277,8 +265,8 @@ static fp8_status check_x_scales(const input_job *job, fp8_error *err)
                 "linear: x_scales must %sbe NULL for this activation", codes ? "not " : "");
     if (!codes || job->x->shape[0] == 0)
         return FP8_OK;
-    FP8_FAIL_IF(dtype != FP8_F32 && dtype != FP8_F16 && dtype != FP8_BF16 && dtype != FP8_E8M0FNU,
-                err, FP8_E_DTYPE, "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
+    FP8_FAIL_IF(!fp8_dtype_is_scale(dtype), err, FP8_E_DTYPE,
+                "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
                 fp8_dtype_name(dtype), (int)dtype);
     return fp8_check_matrix(job->x_scales, "x_scales", p->desc.x.grid.rows ? job->x->shape[0] : 1,
                             scale_columns(p), err);
@@ -328,7 +316,7 @@ fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp
     const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(dtype) / 8));
     if (p->x_is_scaled) {
         const bool folded = p->x_along_k && dtype == FP8_F32;
-        job.out.scale = (float *)(void *)((char *)kept + round_up((uint64_t)m * row_bytes));
+        job.out.scale = (float *)(void *)((char *)kept + fp8_align((uint64_t)m * row_bytes));
         job.out.scale_count = p->x_along_k ? linear->cuts.count : 1;
         if (folded)
             job.out.scale = NULL;

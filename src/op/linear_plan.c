@@ -14,16 +14,6 @@ static bool is_code(fp8_dtype dtype)
     return dtype == FP8_E4M3FN || dtype == FP8_E4M3FNUZ || dtype == FP8_E5M2;
 }
 
-static bool is_high(fp8_dtype dtype)
-{
-    return dtype == FP8_F32 || dtype == FP8_F16 || dtype == FP8_BF16;
-}
-
-static bool is_scale(fp8_dtype dtype)
-{
-    return is_high(dtype) || dtype == FP8_E8M0FNU;
-}
-
 static fp8_status check_enums(const fp8_linear_desc *d, fp8_error *err)
 {
     FP8_FAIL_IF(!d, err, FP8_E_ARGUMENT, "linear: the descriptor is NULL");
@@ -167,7 +157,7 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
 {
     FP8_TRY(check_enums(desc, err));
     FP8_TRY(check_size(n, k, err));
-    FP8_FAIL_IF(!is_code(w_dtype) && !is_high(w_dtype), err, FP8_E_DTYPE,
+    FP8_FAIL_IF(!is_code(w_dtype) && !fp8_dtype_is_high(w_dtype), err, FP8_E_DTYPE,
                 "linear: w is %s (%d), must be F8_E4M3, F8_E4M3FNUZ, F8_E5M2, BF16, F16 or F32",
                 fp8_dtype_name(w_dtype), (int)w_dtype);
     *plan = (fp8_linear_plan){.desc = *desc, .n = n, .k = k};
@@ -175,8 +165,8 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
     fill_default(&plan->desc.x_scale, FP8_F32);
     fill_default(&plan->desc.w_code, FP8_E4M3FN);
     fill_default(&plan->desc.w_scale, FP8_F32);
-    plan->high = is_high(w_dtype) ? w_dtype : FP8_DTYPE_NONE;
-    plan->code = is_high(w_dtype) ? plan->desc.w_code : w_dtype;
+    plan->high = fp8_dtype_is_high(w_dtype) ? w_dtype : FP8_DTYPE_NONE;
+    plan->code = fp8_dtype_is_high(w_dtype) ? plan->desc.w_code : w_dtype;
     plan->scale = plan->desc.w_scale;
     FP8_TRY(plan_x(plan, err));
     FP8_TRY(plan_w(plan, err));
@@ -188,8 +178,9 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
 fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err)
 {
     const bool codes = plan->desc.activation == FP8_ACTIVATION_CODES;
-    FP8_FAIL_IF(codes ? !is_code(x) : !is_high(x), err, FP8_E_DTYPE, "linear: x is %s, must be %s",
-                fp8_dtype_name(x), codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
+    FP8_FAIL_IF(codes ? !is_code(x) : !fp8_dtype_is_high(x), err, FP8_E_DTYPE,
+                "linear: x is %s, must be %s", fp8_dtype_name(x),
+                codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
     FP8_FAIL_IF(plan->desc.weight_math == FP8_WEIGHT_ROUNDED && x == FP8_F32, err, FP8_E_DTYPE,
                 "linear: x is F32, must be BF16 or F16 with rounded weights");
     return FP8_OK;
@@ -199,7 +190,7 @@ static fp8_status check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
 {
     if (!bias)
         return FP8_OK;
-    FP8_FAIL_IF(!is_high(bias->dtype), err, FP8_E_DTYPE,
+    FP8_FAIL_IF(!fp8_dtype_is_high(bias->dtype), err, FP8_E_DTYPE,
                 "linear: bias is %s (%d), must be F32, BF16 or F16", fp8_dtype_name(bias->dtype),
                 (int)bias->dtype);
     FP8_FAIL_IF(bias->ndim != 1 || bias->shape[0] != n, err, FP8_E_SHAPE,
@@ -224,7 +215,7 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
                 has_codes ? "not " : "");
     if (!has_codes)
         return FP8_OK;
-    FP8_FAIL_IF(!is_scale(w_scales->dtype), err, FP8_E_DTYPE,
+    FP8_FAIL_IF(!fp8_dtype_is_scale(w_scales->dtype), err, FP8_E_DTYPE,
                 "linear: w_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
                 fp8_dtype_name(w_scales->dtype), (int)w_scales->dtype);
     plan->scale = w_scales->dtype;

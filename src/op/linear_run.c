@@ -16,7 +16,6 @@
 #include <string.h>
 
 enum {
-    ALIGN = 64,
     SMALL_WORK = 1 << 19, /* multiplications that are not worth waking a second thread for */
 };
 
@@ -43,11 +42,6 @@ typedef struct bench {
     void *scratch;  /* the kernel's */
 } bench;
 
-static uint64_t round_up(uint64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 /* Bytes of the parts of a bench for `rows` of X, in the order of its fields. */
 typedef struct bench_size {
     uint64_t c, w_scale, cut, scratch;
@@ -56,10 +50,10 @@ typedef struct bench_size {
 static bench_size size_bench(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t rows)
 {
     const uint64_t cuts = (uint64_t)l->cuts.count;
-    return (bench_size){round_up((uint64_t)rows * FP8_TILE_COLS * sizeof(float)),
+    return (bench_size){fp8_align((uint64_t)rows * FP8_TILE_COLS * sizeof(float)),
                         cuts * FP8_TILE_COLS * sizeof(float),
-                        round_up((cuts + 1) * sizeof(int64_t)),
-                        round_up((uint64_t)kernel->scratch_bytes)};
+                        fp8_align((cuts + 1) * sizeof(int64_t)),
+                        fp8_align((uint64_t)kernel->scratch_bytes)};
 }
 
 static uint64_t bench_bytes(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t rows)
@@ -314,8 +308,8 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
             continue;
         FP8_FAIL_IF(!bytes_for(linear, kernel, m, &kept, &rest), err, FP8_E_SHAPE,
                     "linear: a workspace for %lld rows does not fit in memory", (long long)m);
-        if (kept + rest + ALIGN > *bytes)
-            *bytes = kept + rest + ALIGN;
+        if (kept + rest + FP8_ALIGN > *bytes)
+            *bytes = kept + rest + FP8_ALIGN;
     }
     return FP8_OK;
 }
@@ -327,8 +321,8 @@ static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_
     FP8_TRY(fp8_check_matrix(x, "x", -1, p->k, err));
     FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], p->n, err));
     FP8_TRY(fp8_linear_plan_takes(p, x->dtype, err));
-    FP8_FAIL_IF(y->dtype != FP8_F32 && y->dtype != FP8_F16 && y->dtype != FP8_BF16, err,
-                FP8_E_DTYPE, "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
+    FP8_FAIL_IF(!fp8_dtype_is_high(y->dtype), err, FP8_E_DTYPE,
+                "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
     FP8_TRY(fp8_check_distinct(y, "y", err));
     FP8_TRY(fp8_check_apart(x, "x", y, "y", err));
     return x_scales ? fp8_check_apart(x_scales, "x_scales", y, "y", err) : FP8_OK;
@@ -376,7 +370,7 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     FP8_TRY(fp8_linear_check_workspace(linear, x, "x", y, "y", workspace, workspace_bytes, err));
     run_job job = {.linear = linear, .y = y};
     const int64_t m = x->shape[0], workers = worker_count(linear, m);
-    uint8_t *base = (uint8_t *)round_up((uintptr_t)workspace);
+    uint8_t *base = (uint8_t *)fp8_align((uintptr_t)workspace);
     uint64_t kept, rest;
     choose(&job, x);
     bytes_for(linear, job.kernel, m, &kept, &rest);

@@ -27,6 +27,13 @@ enum {
     FP8_X_PAD = 32,       /* rows of prepared X are padded with zeros to a multiple of this */
 };
 
+enum { FP8_ALIGN = 64 }; /* bytes, of what kernels are given */
+
+static inline uint64_t fp8_align(uint64_t bytes)
+{
+    return (bytes + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
+}
+
 /* Bytes of one panel of a weight with k columns. */
 static inline int64_t fp8_panel_stride(int64_t k)
 {

@@ -11,9 +11,8 @@ static fp8_status check_scales(const fp8_tensor *t, const char *name, fp8_error 
     if (!t)
         return FP8_OK;
     FP8_TRY(fp8_check_matrix(t, name, -1, -1, err));
-    FP8_FAIL_IF(t->dtype != FP8_F32 && t->dtype != FP8_F16 && t->dtype != FP8_BF16 &&
-                    t->dtype != FP8_E8M0FNU,
-                err, FP8_E_DTYPE, "%s must be F32, F16, BF16 or F8_E8M0", name);
+    FP8_FAIL_IF(!fp8_dtype_is_scale(t->dtype), err, FP8_E_DTYPE,
+                "%s must be F32, F16, BF16 or F8_E8M0", name);
     return fp8_check_distinct(t, name, err);
 }
 

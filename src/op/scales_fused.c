@@ -14,15 +14,9 @@
  * the least number of e4m3fn. */
 static const float NOT_LOADED = -448.0F;
 
-static void *element(const fp8_tensor *t, int64_t row, int64_t col)
-{
-    return (char *)t->data +
-           (row * t->stride[0] + col * t->stride[1]) * (fp8_dtype_bits(t->dtype) / 8);
-}
-
 static float value_at(const fp8_tensor *column, int64_t i)
 {
-    return fp8_dtype_facts_of(column->dtype)->load(element(column, i, 0), 0);
+    return fp8_dtype_facts_of(column->dtype)->load(fp8_element_at(column, i, 0), 0);
 }
 
 /* *column[n,1] = a vector [n] of fp32 or 16-bit floats. */
@@ -31,8 +25,8 @@ static fp8_status vector_as_column(const fp8_tensor *t, const char *name, fp8_te
 {
     FP8_FAIL_IF(!t, err, FP8_E_ARGUMENT, "%s is NULL", name);
     FP8_FAIL_IF(t->ndim != 1, err, FP8_E_SHAPE, "%s has %d dimensions, must have 1", name, t->ndim);
-    FP8_FAIL_IF(t->dtype != FP8_F32 && t->dtype != FP8_F16 && t->dtype != FP8_BF16, err,
-                FP8_E_DTYPE, "%s is %s, must be F32, F16 or BF16", name,
+    FP8_FAIL_IF(!fp8_dtype_is_high(t->dtype), err, FP8_E_DTYPE,
+                "%s is %s, must be F32, F16 or BF16", name,
                 fp8_dtype_name(t->dtype) ? fp8_dtype_name(t->dtype) : "no dtype");
     *column = fp8_matrix(t->data, t->dtype, t->shape[0], 1);
     column->stride[0] = t->stride[0];
@@ -99,7 +93,8 @@ fp8_status fp8_channelwise_scales(const fp8_fused_desc *desc, const fp8_tensor *
     const size_t bytes = (size_t)fp8_dtype_bits(column.dtype) / 8;
     for (size_t part = 0; part < desc->width_count; part++)
         for (const int64_t end = row + desc->widths[part]; row < end; row++)
-            memcpy(element(channelwise, row, 0), element(&column, (int64_t)part, 0), bytes);
+            memcpy(fp8_element_at(channelwise, row, 0), fp8_element_at(&column, (int64_t)part, 0),
+                   bytes);
     return FP8_OK;
 }
 
@@ -129,14 +124,15 @@ static void map_rows(const fp8_tensor *codes, int64_t first, int64_t rows, const
 {
     for (int64_t i = first; i < first + rows; i++)
         for (int64_t j = 0; j < codes->shape[1]; j++)
-            *(uint8_t *)element(out, i, j) = to[*(const uint8_t *)element(codes, i, j)];
+            *(uint8_t *)fp8_element_at(out, i, j) =
+                to[*(const uint8_t *)fp8_element_at(codes, i, j)];
 }
 
 static void copy_rows(const fp8_tensor *codes, const fp8_tensor *out)
 {
     for (int64_t i = 0; i < codes->shape[0]; i++)
         for (int64_t j = 0; j < codes->shape[1]; j++)
-            *(uint8_t *)element(out, i, j) = *(const uint8_t *)element(codes, i, j);
+            *(uint8_t *)fp8_element_at(out, i, j) = *(const uint8_t *)fp8_element_at(codes, i, j);
 }
 
 static fp8_status check_codes(const fp8_tensor *codes, const fp8_tensor *out, int64_t n,

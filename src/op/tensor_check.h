@@ -9,6 +9,13 @@
 
 #include <stdbool.h>
 
+/* Element [row, col] of a matrix that passed fp8_check_matrix. */
+static inline void *fp8_element_at(const fp8_tensor *t, int64_t row, int64_t col)
+{
+    const int64_t bytes = fp8_dtype_bits(t->dtype) / 8;
+    return (char *)t->data + (row * t->stride[0] + col * t->stride[1]) * bytes;
+}
+
 /* t is a matrix [rows, cols] with data where it has elements, and its extent fits in memory.
  * rows or cols < 0: any. Errors: ARGUMENT, SHAPE, STRIDE. */
 fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
