@@ -223,7 +223,7 @@ static void finish_rows(const run_job *job, int64_t row, int64_t rows, int64_t n
 {
     const fp8_linear *l = job->linear;
     const int64_t y_bytes = fp8_dtype_bits(job->y->dtype) / 8;
-    const bool w_scaled = !kernel_scales_w(job);
+    const bool w_scaled = l->plan.k > 0 && !kernel_scales_w(job); /* no columns, no scales */
     if (w_scaled)
         load_w_scales(job, 0, 1, n, b->w_scale);
     for (int64_t i = 0; i < rows; i++) {
