@@ -225,6 +225,7 @@ static void divide_arena(fp8_convert *conv, uint64_t arena, const struct demand 
     slab = slab < best_slab ? slab : best_slab;
     if (slab < d->wanted) /* fewer and larger slots, if that saves a second pass */
         slab = d->wanted < most ? d->wanted : most;
+    slab -= slab % CACHE_LINE; /* slabs lie side by side, and hold fp32 numbers */
     slab = larger(slab, d->least);
     set_slabs(conv, slab, fp8_min_i64(slots, (int64_t)(arena / slab)));
 }
