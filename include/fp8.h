@@ -375,8 +375,9 @@ typedef struct fp8_linear fp8_linear;
 FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_desc *desc,
                                     const fp8_tensor *w, const fp8_tensor *w_scales,
                                     const fp8_tensor *bias, fp8_error *err);
-/* Copies w[N,K], w_scales and bias (as in fp8_matmul) into the form that run reads, once; the
- * caller may free them. Free with fp8_linear_free, before ctx. Errors: as fp8_matmul. */
+/* Copies w[N,K], w_scales and bias (as in fp8_matmul) into the form that run reads, once, in a byte
+ * a code (more if scales change along K at columns that are no multiple of 4: 8/7 of it with 1x7);
+ * the caller may free them. Free with fp8_linear_free, before ctx. Errors: as fp8_matmul. */
 FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
                                      const fp8_tensor *w, const fp8_tensor *w_scales,
                                      const fp8_tensor *bias, fp8_linear **out, fp8_error *err);

@@ -40,8 +40,8 @@ static parts parts_of(const fp8_linear *l)
     at.scales = place(&at.end, scale_bytes_of(p));
     at.bias = place(&at.end, (uint64_t)p->n * sizeof(float));
     at.widths = place(&at.end, p->desc.width_count * sizeof(int64_t));
-    at.w_cuts = place(&at.end, (uint64_t)(l->w_cuts.count + 1) * sizeof(int64_t));
-    at.cuts = place(&at.end, (uint64_t)(l->cuts.count + 1) * sizeof(int64_t));
+    at.w_cuts = place(&at.end, (uint64_t)(l->w_cuts.count + 1) * 2 * sizeof(int64_t));
+    at.cuts = place(&at.end, (uint64_t)(l->cuts.count + 1) * 2 * sizeof(int64_t));
     return at;
 }
 
@@ -60,7 +60,9 @@ static void point(fp8_linear *l, const parts *at)
     if (l->plan.desc.widths)
         l->plan.desc.widths = (const int64_t *)(const void *)(base + at->widths);
     l->w_cuts.at = (int64_t *)(void *)(base + at->w_cuts);
+    l->w_cuts.place = l->w_cuts.at + l->w_cuts.count + 1;
     l->cuts.at = (int64_t *)(void *)(base + at->cuts);
+    l->cuts.place = l->cuts.at + l->cuts.count + 1;
 }
 
 static fp8_status allocate(const fp8_context *ctx, const fp8_linear_plan *plan, fp8_linear **out,
@@ -71,10 +73,9 @@ static fp8_status allocate(const fp8_context *ctx, const fp8_linear_plan *plan, 
     l->ctx = ctx;
     l->plan = *plan;
     const int64_t panels = fp8_ceil_div(plan->n, FP8_PANEL_ROWS);
-    l->code_bytes = (uint64_t)(panels * fp8_panel_stride(plan->k));
-    const int64_t origin = plan->desc.w_origin.cols, whole = fp8_grid_extent(0, plan->k);
-    l->w_cuts.count = fp8_cuts_count(plan->k, plan->unit_cols, origin, whole);
-    l->cuts.count = fp8_cuts_count(plan->k, plan->unit_cols, origin, plan->x_unit_cols);
+    fp8_cuts_find(&l->w_cuts, plan, false);
+    fp8_cuts_find(&l->cuts, plan, true);
+    l->code_bytes = (uint64_t)(panels * fp8_panel_stride(l->cuts.columns));
     const parts at = parts_of(l);
     l->memory_bytes = at.end + FP8_ALIGN - 1;
     l->memory = fp8_alloc(ctx, l->memory_bytes);
@@ -88,8 +89,8 @@ static fp8_status allocate(const fp8_context *ctx, const fp8_linear_plan *plan, 
     memset(l->scales, 0, (size_t)scale_bytes_of(plan));
     for (size_t i = 0; i < plan->desc.width_count; i++)
         ((int64_t *)(void *)(aligned(l->memory) + at.widths))[i] = widths[i];
-    fp8_cuts_fill(&l->w_cuts, plan->k, plan->unit_cols, origin, whole);
-    fp8_cuts_fill(&l->cuts, plan->k, plan->unit_cols, origin, plan->x_unit_cols);
+    fp8_cuts_find(&l->w_cuts, plan, false);
+    fp8_cuts_find(&l->cuts, plan, true);
     *out = l;
     return FP8_OK;
 }
@@ -152,22 +153,44 @@ static fp8_tensor encode_rows(const packing *job, int64_t first, int64_t worker)
     return codes;
 }
 
+/* Columns [at[s], at[s+1]) of codes[N,K]. */
+static fp8_tensor segment_of(const fp8_linear *l, int64_t s, const fp8_tensor *codes)
+{
+    fp8_tensor part = *codes;
+    part.data = fp8_element_at(codes, 0, l->cuts.at[s]);
+    part.shape[1] = l->cuts.at[s + 1] - l->cuts.at[s];
+    return part;
+}
+
+/* Where segment s of a panel begins. */
+static uint8_t *segment_at(const fp8_linear *l, int64_t s, int64_t panel)
+{
+    return l->codes + panel * fp8_panel_stride(l->cuts.columns) + l->cuts.place[s] * FP8_PANEL_ROWS;
+}
+
+/* A panel = rows [first, first + 16) of codes, each segment at its place. */
+static void pack_panel(const fp8_linear *l, int64_t panel, const fp8_tensor *codes, int64_t first)
+{
+    if (l->plan.pad > 1)
+        memset(segment_at(l, 0, panel), 0, (size_t)fp8_panel_stride(l->cuts.columns));
+    for (int64_t s = 0; s < l->cuts.count; s++) {
+        const fp8_tensor part = segment_of(l, s, codes);
+        fp8_pack_panel(segment_at(l, s, panel), &part, first);
+    }
+}
+
 static void pack_task(void *arg, int64_t panel, int64_t worker)
 {
     packing *job = arg;
     fp8_linear *l = job->linear;
-    uint8_t *to = l->codes + panel * fp8_panel_stride(l->plan.k);
-    const int64_t first = panel * FP8_PANEL_ROWS;
-    uint32_t nan_rows;
-    if (job->q) {
-        const fp8_tensor codes = encode_rows(job, first, worker);
-        nan_rows = fp8_pack_panel(to, &codes, 0);
-    } else {
-        nan_rows = fp8_pack_panel(to, job->w, first);
-    }
-    for (int64_t row = 0; nan_rows >> row; row++)
-        if (nan_rows >> row & 1)
-            l->bias[first + row] = NAN;
+    const int64_t row = panel * FP8_PANEL_ROWS;
+    const fp8_tensor codes = job->q ? encode_rows(job, row, worker) : *job->w;
+    const int64_t first = job->q ? 0 : row; /* of the codes */
+    const uint32_t nan_rows = fp8_nan_rows(&codes, first);
+    pack_panel(l, panel, &codes, first);
+    for (int64_t i = 0; nan_rows >> i; i++)
+        if (nan_rows >> i & 1)
+            l->bias[row + i] = NAN;
     if (nan_rows)
         __atomic_store_n(&job->nan_found, 1, __ATOMIC_RELAXED);
 }
@@ -312,7 +335,10 @@ fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes, fp8_te
     FP8_TRY(check_export(codes, "codes", p->code, p->n, p->k, err));
     FP8_TRY(check_export(scales, "scales", p->scale, p->scale_rows, p->scale_cols, err));
     for (int64_t n = 0; codes && n < p->n; n += FP8_PANEL_ROWS)
-        fp8_unpack_panel(linear->codes + n / FP8_PANEL_ROWS * fp8_panel_stride(p->k), codes, n);
+        for (int64_t s = 0; s < linear->cuts.count; s++) {
+            fp8_tensor part = segment_of(linear, s, codes);
+            fp8_unpack_panel(segment_at(linear, s, n / FP8_PANEL_ROWS), &part, n);
+        }
     for (int64_t r = 0; scales && r < p->scale_rows; r++)
         for (int64_t c = 0; c < p->scale_cols; c++)
             memcpy(fp8_element_at(scales, r, c), scale_at(linear, r, c),

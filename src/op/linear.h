@@ -11,10 +11,13 @@
 
 #include <stdbool.h>
 
-/* Where the scales along K change: columns [at[s], at[s+1]) share theirs. */
+/* Where the scales along K change: columns [at[s], at[s+1]) share theirs. In the packed weight and
+ * in prepared X they are columns [place[s], ..), which a kernel can cut at: what is left up to
+ * place[s+1] is zeros. Without odd cuts, place is at. */
 typedef struct fp8_cuts {
-    int64_t count; /* segments, >= 1 */
-    int64_t *at;   /* [count + 1]: 0 .. K */
+    int64_t count;       /* segments, >= 1 */
+    int64_t columns;     /* of the packed weight, >= K */
+    int64_t *at, *place; /* [count + 1]: 0 .. K, and 0 .. columns */
 } fp8_cuts;
 
 /* A validated description for a weight [n,k]; plain data. */
@@ -29,8 +32,9 @@ typedef struct fp8_linear_plan {
     int64_t x_unit_cols;            /* columns of X for each of its scales, >= 1 */
     bool w_along_k, x_along_k;      /* more than one scale along K */
     bool x_is_scaled;               /* not FP8_ACTIVATION_NONE */
-    /* Powers of two up to 128 that divide every column in (0,K) where W's scales change, and where
-     * W's or X's do. */
+    int64_t pad; /* segments are padded to a multiple of so many columns; 1 = not */
+    /* Powers of two up to 128 that divide every place in (0,columns) where W's scales change, and
+     * where W's or X's do; at least FP8_PANEL_COLS. */
     int64_t w_multiple, both_multiple;
 } fp8_linear_plan;
 
@@ -60,9 +64,9 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
 /* Whether X may have this dtype. Errors: DTYPE. */
 fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err);
 
-/* Segments of k columns under units of `a` columns of which the first lacks a_origin, and of b. */
-int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b);
-void fp8_cuts_fill(fp8_cuts *cuts, int64_t k, int64_t a, int64_t a_origin, int64_t b);
+/* The segments of a plan under W's scales and, with_x, X's. Fills at and place unless they are
+ * NULL, count and columns always. */
+void fp8_cuts_find(fp8_cuts *cuts, const fp8_linear_plan *plan, bool with_x);
 
 /* Place of scale (row, col) of W: tiles of scale_tile rows, each [scale_cols, scale_tile]. A
  * channel each has tiles of 64, so that a group of panels finds its scales in one stretch; others

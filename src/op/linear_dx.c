@@ -50,9 +50,9 @@ typedef struct bench {
     void *scratch;  /* the kernel's */
 } bench;
 
-/* Columns [first, end) of W, all under one column of scales; the panels start at column `base`. */
+/* Columns [first, end) of the packed weight, all under one column of scales; `col` is the first. */
 typedef struct tile {
-    int64_t first, end, base, scale_col;
+    int64_t first, end, col, scale_col;
 } tile;
 
 static uint64_t bench_bytes(const fp8_panel_kernel *kernel, int64_t rows)
@@ -70,32 +70,39 @@ static bench bench_of(const dx_job *job, int64_t worker)
     return (bench){c, dy, codes, codes + CODE_BYTES};
 }
 
-/* Tiles under one column of scales: as many as their columns need when each starts at a block. */
-static int64_t tiles_of(int64_t first, int64_t end)
+/* Columns that follow each other in W and in its packed form, under one column of scales. */
+static const fp8_cuts *cuts_of(const fp8_linear *l)
 {
-    const int64_t base = first / FP8_PANEL_COLS * FP8_PANEL_COLS;
-    return fp8_ceil_div(end - base, FP8_TILE_COLS);
+    return l->plan.pad == 1 ? &l->w_cuts : &l->cuts;
+}
+
+/* Tiles of segment s. */
+static int64_t tiles_of(const fp8_cuts *cuts, int64_t s)
+{
+    return fp8_ceil_div(cuts->at[s + 1] - cuts->at[s], FP8_TILE_COLS);
 }
 
 static int64_t count_tiles(const fp8_linear *l)
 {
+    const fp8_cuts *cuts = cuts_of(l);
     int64_t tiles = 0;
-    for (int64_t s = 0; l->plan.k > 0 && s < l->w_cuts.count; s++)
-        tiles += tiles_of(l->w_cuts.at[s], l->w_cuts.at[s + 1]);
+    for (int64_t s = 0; s < cuts->count; s++)
+        tiles += tiles_of(cuts, s);
     return tiles;
 }
 
 static tile tile_at(const fp8_linear *l, int64_t index)
 {
+    const fp8_cuts *cuts = cuts_of(l);
     int64_t s = 0, tiles;
-    while (index >= (tiles = tiles_of(l->w_cuts.at[s], l->w_cuts.at[s + 1]))) {
+    while (index >= (tiles = tiles_of(cuts, s))) {
         index -= tiles;
         s++;
     }
-    const int64_t first = l->w_cuts.at[s], end = l->w_cuts.at[s + 1];
-    const int64_t base = first / FP8_PANEL_COLS * FP8_PANEL_COLS + index * FP8_TILE_COLS;
-    return (tile){index ? base : first, fp8_min_i64(base + FP8_TILE_COLS, end), base,
-                  (first + l->plan.desc.w_origin.cols) / l->plan.unit_cols};
+    const int64_t skipped = index * FP8_TILE_COLS, first = cuts->place[s] + skipped;
+    const int64_t count = fp8_min_i64(FP8_TILE_COLS, cuts->at[s + 1] - cuts->at[s] - skipped);
+    return (tile){first, first + count, cuts->at[s] + skipped,
+                  (cuts->at[s] + l->plan.desc.w_origin.cols) / l->plan.unit_cols};
 }
 
 /* 4 rows x 4 columns of a block into 4 x 4 of one of the transpose: bytes 1 and 2 of each 4, and
@@ -119,11 +126,12 @@ static void turn_codes(const dx_job *job, const tile *t, int64_t n, uint8_t *to)
     const int64_t rows =
         fp8_min_i64(fp8_ceil_div(p->n, FP8_PANEL_ROWS) * FP8_PANEL_ROWS - n, CHUNK);
     memset(to, 0, CODE_BYTES);
-    for (int64_t col = t->base; col < t->end; col += 4) {
-        const int64_t k = col - t->base;
+    for (int64_t col = t->first; col < t->end; col += 4) {
+        const int64_t k = col - t->first;
         for (int64_t row = 0; row < rows; row += 4)
             turn_lane(to + fp8_panel_offset(k, row, CHUNK),
-                      job->linear->codes + fp8_panel_offset(n + row, col, p->k));
+                      job->linear->codes +
+                          fp8_panel_offset(n + row, col, job->linear->cuts.columns));
     }
 }
 
@@ -161,9 +169,9 @@ static void mark_nan(const dx_job *job, const tile *t, int64_t rows, float *c)
     for (int64_t col = t->first; col < t->end; col++) {
         bool found = false;
         for (int64_t n = 0; n < l->plan.n && !found; n++)
-            found = job->is_nan[l->codes[fp8_panel_offset(n, col, l->plan.k)]];
+            found = job->is_nan[l->codes[fp8_panel_offset(n, col, l->cuts.columns)]];
         for (int64_t i = 0; i < rows && found; i++)
-            c[i * FP8_TILE_COLS + col - t->base] = NAN;
+            c[i * FP8_TILE_COLS + col - t->first] = NAN;
     }
 }
 
@@ -174,7 +182,7 @@ static void dx_task(void *arg, int64_t task, int64_t worker)
     const tile t = tile_at(job->linear, task % job->tiles);
     const int64_t row = task / job->tiles * job->rows;
     const int64_t rows = fp8_min_i64(job->rows, job->dx->shape[0] - row);
-    const int64_t panels = fp8_ceil_div(t.end - t.base, FP8_PANEL_ROWS);
+    const int64_t panels = fp8_ceil_div(t.end - t.first, FP8_PANEL_ROWS);
     memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
     for (int64_t n = 0; n < job->linear->plan.n; n += CHUNK) {
         turn_codes(job, &t, n, b.codes);
@@ -196,10 +204,10 @@ static void dx_task(void *arg, int64_t task, int64_t worker)
     const int64_t bytes = fp8_dtype_bits(job->dx->dtype) / 8;
     for (int64_t i = 0; i < rows; i++)
         job->finish(&(fp8_finish_run){
-            .c = b.c + i * FP8_TILE_COLS + (t.first - t.base),
+            .c = b.c + i * FP8_TILE_COLS,
             .x_scale = 1,
             .y = (char *)job->dx->data +
-                 ((row + i) * job->dx->stride[0] + t.first * job->dx->stride[1]) * bytes,
+                 ((row + i) * job->dx->stride[0] + t.col * job->dx->stride[1]) * bytes,
             .n = t.end - t.first,
             .y_stride = job->dx->stride[1],
             .y_dtype = job->dx->dtype});

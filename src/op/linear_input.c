@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * linear_input.c - X[M,K] as a kernel reads it: rows of bf16 or fp32, padded with zeros, and their
- * scales. Codes are exact in both. For kernels of fp32, scales that vary along K are multiplied in:
+ * linear_input.c - X[M,K] as a kernel reads it: rows of bf16 or fp32, segments at their places
+ * (fp8_cuts) and zeros everywhere else, and their scales. Codes are exact in both. For kernels of
+ * fp32, scales that vary along K are multiplied in:
  *
  *     bf16:  x[i,k] = code[i,k]            scale[i,s] of segment s of linear->cuts
  *     fp32:  x[i,k] = code[i,k] * scale    the same, in fp32, if it varies along K
@@ -46,9 +47,9 @@ typedef struct bench {
     uint8_t *stored; /* [piece_rows, scales] of the scales' dtype, at most 4 bytes each */
 } bench;
 
-static int64_t row_stride(int64_t k)
+static int64_t row_stride(const fp8_linear *l)
 {
-    return fp8_ceil_div(k, FP8_X_PAD) * FP8_X_PAD + ROW_GAP;
+    return fp8_ceil_div(l->cuts.columns, FP8_X_PAD) * FP8_X_PAD + ROW_GAP;
 }
 
 static int64_t scale_columns(const fp8_linear_plan *p)
@@ -89,7 +90,7 @@ bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, 
                           uint64_t *meanwhile)
 {
     const fp8_linear_plan *p = &linear->plan;
-    const uint64_t row = (uint64_t)row_stride(p->k) * (uint64_t)(fp8_dtype_bits(dtype) / 8);
+    const uint64_t row = (uint64_t)row_stride(linear) * (uint64_t)(fp8_dtype_bits(dtype) / 8);
     uint64_t rows, scales;
     if (!fp8_size_mul((uint64_t)m, row, &rows) ||
         !fp8_size_mul((uint64_t)m, (uint64_t)linear->cuts.count * sizeof(float), &scales) ||
@@ -119,16 +120,6 @@ static void *prepared_row(const input_job *job, int64_t i)
     return (char *)job->out.rows + i * job->out.stride * bytes;
 }
 
-/* Row i of the result from k codes or elements side by side. */
-static void lay_out_row(const input_job *job, int64_t i, const void *from)
-{
-    const int64_t k = job->linear->plan.k;
-    const int64_t bytes = fp8_dtype_bits(job->out.dtype) / 8;
-    char *to = prepared_row(job, i);
-    fp8_caster_run(&job->caster, to, from, k, false);
-    memset(to + k * bytes, 0, (size_t)((job->out.stride - k) * bytes));
-}
-
 /* The scales of row i, one for each unit of columns, are fp32 in `scale`. */
 static void place_scales(const input_job *job, int64_t i, const float *scale)
 {
@@ -147,20 +138,44 @@ static void place_scales(const input_job *job, int64_t i, const float *scale)
     }
 }
 
+/* Moves the segments of a row to their places, the last first, with zeros between. */
+static void spread(const fp8_cuts *cuts, char *row, int64_t bytes)
+{
+    for (int64_t s = cuts->count - 1; s >= 0; s--) {
+        const int64_t n = cuts->at[s + 1] - cuts->at[s];
+        char *to = row + cuts->place[s] * bytes;
+        memmove(to, row + cuts->at[s] * bytes, (size_t)(n * bytes));
+        memset(to + n * bytes, 0, (size_t)((cuts->place[s + 1] - cuts->place[s] - n) * bytes));
+    }
+}
+
+/* Row i of the result from k codes or elements side by side, and their scales (NULL = none). */
+static void lay_out_row(const input_job *job, int64_t i, const void *from, const float *scale)
+{
+    const fp8_linear *l = job->linear;
+    const int64_t k = l->plan.k, bytes = fp8_dtype_bits(job->out.dtype) / 8;
+    char *to = prepared_row(job, i);
+    fp8_caster_run(&job->caster, to, from, k, false);
+    memset(to + k * bytes, 0, (size_t)((job->out.stride - k) * bytes));
+    if (scale)
+        place_scales(job, i, scale);
+    if (l->plan.pad > 1)
+        spread(&l->cuts, to, bytes);
+}
+
 /* ---- X comes as codes ---- */
 
 static void take_codes(input_job *job, int64_t i, const bench *b)
 {
     const int64_t columns = scale_columns(&job->linear->plan);
     const int64_t scale_row = job->linear->plan.desc.x.grid.rows ? i : 0;
-    lay_out_row(job, i, contiguous_row(job, i, b->codes));
     for (int64_t c = 0; c < columns; c++) {
         const float scale = job->load_scale(fp8_element_at(job->x_scales, scale_row, c), 0);
         if (!(scale > 0 && isfinite(scale)))
             fp8_lower_index(&job->bad_scale, scale_row * columns + c);
         b->amax[c] = scale;
     }
-    place_scales(job, i, b->amax);
+    lay_out_row(job, i, contiguous_row(job, i, b->codes), b->amax);
 }
 
 /* ---- X is quantized here ---- */
@@ -204,14 +219,10 @@ static void quantize_rows(input_job *job, int64_t begin, int64_t end, const benc
     fp8_slab slab = fp8_slab_of(job->linear->ctx, &q, &x, 0);
     fp8_slab_encode(&q, &slab, b->amax, &codes);
     for (int64_t i = 0; i < q.rows; i++) {
-        lay_out_row(job, begin + i, b->codes + i * q.cols);
-        if (whole) {
-            place_scales(job, begin + i, &job->tensor_scale);
-            continue;
-        }
-        for (int64_t c = 0; c < q.grid_cols; c++) /* the operands are used up */
+        const float *scale = whole ? &job->tensor_scale : b->amax + i * q.grid_cols;
+        for (int64_t c = 0; !whole && c < q.grid_cols; c++) /* the operands are used up */
             b->amax[i * q.grid_cols + c] = job->load_scale(b->stored, i * q.grid_cols + c);
-        place_scales(job, begin + i, b->amax + i * q.grid_cols);
+        lay_out_row(job, begin + i, b->codes + i * q.cols, scale);
     }
 }
 
@@ -253,7 +264,7 @@ static void input_task(void *arg, int64_t task, int64_t worker)
         if (kind == FP8_ACTIVATION_CODES)
             take_codes(job, i, &b);
         else
-            lay_out_row(job, i, contiguous_row(job, i, b.codes));
+            lay_out_row(job, i, contiguous_row(job, i, b.codes), NULL);
 }
 
 static fp8_status check_x_scales(const input_job *job, fp8_error *err)
@@ -312,7 +323,7 @@ fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp
     const fp8_linear_plan *p = &linear->plan;
     const int64_t m = x->shape[0];
     input_job job = {.linear = linear, .x = x, .x_scales = x_scales};
-    job.out = (fp8_prepared_x){.dtype = dtype, .stride = row_stride(p->k), .rows = kept};
+    job.out = (fp8_prepared_x){.dtype = dtype, .stride = row_stride(linear), .rows = kept};
     const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(dtype) / 8));
     if (p->x_is_scaled) {
         const bool folded = p->x_along_k && dtype == FP8_F32;

@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+enum { MOST_MULTIPLE = 128 };
+
 static bool is_code(fp8_dtype dtype)
 {
     return dtype == FP8_E4M3FN || dtype == FP8_E4M3FNUZ || dtype == FP8_E5M2;
@@ -142,6 +144,20 @@ static int64_t border_multiple(int64_t multiple, int64_t k, int64_t unit, int64_
     return multiple;
 }
 
+/* What places segments get. Padding to 32 is for all kernels, and costs nothing if only the first
+ * segment is not a multiple of it; padding to 4 is for all but those of tiles. */
+static void plan_places(fp8_linear_plan *p)
+{
+    const int64_t origin = p->desc.w_origin.cols;
+    const bool shifted = !p->x_along_k && p->unit_cols % FP8_X_PAD == 0;
+    const int64_t pad = shifted ? FP8_X_PAD : FP8_PANEL_COLS;
+    p->w_multiple = border_multiple(MOST_MULTIPLE, p->k, p->unit_cols, origin);
+    p->both_multiple = border_multiple(p->w_multiple, p->k, p->x_unit_cols, 0);
+    p->pad = p->both_multiple % pad ? pad : 1;
+    if (p->pad > 1)
+        p->w_multiple = p->both_multiple = pad;
+}
+
 static fp8_status check_size(int64_t n, int64_t k, fp8_error *err)
 {
     int64_t bytes;
@@ -170,8 +186,7 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
     plan->scale = plan->desc.w_scale;
     FP8_TRY(plan_x(plan, err));
     FP8_TRY(plan_w(plan, err));
-    plan->w_multiple = border_multiple(128, k, plan->unit_cols, plan->desc.w_origin.cols);
-    plan->both_multiple = border_multiple(plan->w_multiple, k, plan->x_unit_cols, 0);
+    plan_places(plan);
     return FP8_OK;
 }
 
@@ -237,27 +252,28 @@ static int64_t next_border(int64_t at, int64_t unit, int64_t origin, int64_t k)
     return left < k - at ? at + left : k;
 }
 
-static int64_t next_cut(int64_t at, int64_t k, int64_t a, int64_t a_origin, int64_t b)
+void fp8_cuts_find(fp8_cuts *cuts, const fp8_linear_plan *p, bool with_x)
 {
-    return fp8_min_i64(next_border(at, a, a_origin, k), next_border(at, b, 0, k));
-}
-
-int64_t fp8_cuts_count(int64_t k, int64_t a, int64_t a_origin, int64_t b)
-{
-    int64_t count = 0;
-    for (int64_t at = 0; at < k; at = next_cut(at, k, a, a_origin, b))
-        count++;
-    return count > 0 ? count : 1;
-}
-
-void fp8_cuts_fill(fp8_cuts *cuts, int64_t k, int64_t a, int64_t a_origin, int64_t b)
-{
-    int64_t at = 0;
-    for (int64_t s = 0; s < cuts->count; s++) {
-        cuts->at[s] = at;
-        at = at < k ? next_cut(at, k, a, a_origin, b) : k;
+    const int64_t origin = p->desc.w_origin.cols;
+    int64_t count = 0, place = 0;
+    for (int64_t at = 0, end; at < p->k || count == 0; at = end) {
+        if (with_x || at == 0 || (at + origin) % p->unit_cols == 0) {
+            if (cuts->at) {
+                cuts->at[count] = at;
+                cuts->place[count] = place;
+            }
+            count++;
+        }
+        end = fp8_min_i64(next_border(at, p->unit_cols, origin, p->k),
+                          next_border(at, p->x_unit_cols, 0, p->k));
+        place += fp8_ceil_div(end - at, p->pad) * p->pad;
     }
-    cuts->at[cuts->count] = k;
+    if (cuts->at) {
+        cuts->at[count] = p->k;
+        cuts->place[count] = place;
+    }
+    cuts->count = count;
+    cuts->columns = place;
 }
 
 int64_t fp8_linear_scale_row(const fp8_linear_plan *plan, int64_t n)

@@ -133,29 +133,29 @@ static bool kernel_scales_x(const run_job *job)
     return job->linear->plan.x_along_k && job->x.dtype == FP8_BF16;
 }
 
-/* The last cut, or K, that lies at most `cols` behind `from`; further if a segment is longer, cut
- * short at from + cols. *first is the segment that `from` lies in and is moved to the next. */
+/* The last cut, or the end, that lies at most `cols` behind `from`; from + cols in the middle of a
+ * segment that is longer. */
 static int64_t chunk_end(const run_job *job, int64_t from)
 {
-    const int64_t k = job->linear->plan.k;
+    const fp8_cuts *cuts = job->cuts;
     const int64_t cols = job->kernel->cols;
-    if (cols >= k - from)
-        return k;
+    if (cols >= cuts->columns - from)
+        return cuts->columns;
     int64_t end = from;
-    for (int64_t s = 0; s < job->cuts->count && job->cuts->at[s] <= from + cols; s++)
-        end = job->cuts->at[s] > end ? job->cuts->at[s] : end;
+    for (int64_t s = 0; s < cuts->count && cuts->place[s] <= from + cols; s++)
+        end = cuts->place[s] > end ? cuts->place[s] : end;
     return end > from ? end : from + cols;
 }
 
-/* w_scale[cuts, 64] of the segments of a run that starts at column `from`. */
-static void scale_cuts(const run_job *job, const fp8_panel_run *run, int64_t from, int64_t n,
+/* w_scale[cuts, 64] of the segments of a run, from segment `first` on. */
+static void scale_cuts(const run_job *job, const fp8_panel_run *run, int64_t first, int64_t n,
                        float *w_scale)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const int64_t origin = p->desc.w_origin.cols;
     int64_t count;
     for (int64_t s = 0; s < run->cuts; s += count) {
-        const int64_t col = (from + run->cut[s] + origin) / p->unit_cols;
+        const int64_t col = (job->cuts->at[first + s] + origin) / p->unit_cols;
         /* Cuts that are all W's own have columns of scales that follow each other. */
         count = job->cuts->count == p->scale_cols ? run->cuts : 1;
         load_w_scales(job, col, count, n, w_scale + s * FP8_TILE_COLS);
@@ -167,18 +167,18 @@ static void cut_run(const run_job *job, fp8_panel_run *run, int64_t from, int64_
                     int64_t n, const bench *b)
 {
     const fp8_cuts *cuts = job->cuts;
-    int64_t s = 0;
-    while (cuts->at[s + 1] <= from)
-        s++;
+    int64_t first = 0;
+    while (cuts->place[first + 1] <= from)
+        first++;
     if (kernel_scales_x(job))
-        run->x_scale = job->x.scale + row * job->x.scale_count + s;
+        run->x_scale = job->x.scale + row * job->x.scale_count + first;
     run->x_scale_stride = job->x.scale_count;
-    for (; s < cuts->count && cuts->at[s] < end; s++)
-        b->cut[run->cuts++] = cuts->at[s] > from ? cuts->at[s] - from : 0;
+    for (int64_t s = first; s < cuts->count && cuts->place[s] < end; s++)
+        b->cut[run->cuts++] = cuts->place[s] > from ? cuts->place[s] - from : 0;
     b->cut[run->cuts] = run->k;
     run->cut = b->cut;
     if (kernel_scales_w(job)) {
-        scale_cuts(job, run, from, n, b->w_scale);
+        scale_cuts(job, run, first, n, b->w_scale);
         run->w_scale = b->w_scale;
     }
 }
@@ -194,7 +194,7 @@ static void multiply(const run_job *job, int64_t row, int64_t rows, int64_t n, i
                      const bench *b)
 {
     const fp8_linear *l = job->linear;
-    const int64_t k = l->plan.k, x_bytes = fp8_dtype_bits(job->x.dtype) / 8;
+    const int64_t k = l->cuts.columns, x_bytes = fp8_dtype_bits(job->x.dtype) / 8;
     const bool scaled = kernel_scales_w(job) || kernel_scales_x(job);
     const uint8_t *w = l->codes + n / FP8_PANEL_ROWS * fp8_panel_stride(k);
     const char *x = (const char *)job->x.rows + row * job->x.stride * x_bytes;

@@ -26,23 +26,27 @@ static void gather_row(uint8_t *panel, int64_t row, const uint8_t *codes, int64_
         panel[fp8_panel_offset(row, col, k)] = codes[col * stride];
 }
 
-/* Whether a row of k codes holds a NaN. */
-static bool row_has_nan(const uint8_t *codes, int64_t stride, int64_t k, fp8_dtype dtype)
+uint32_t fp8_nan_rows(const fp8_tensor *w, int64_t first)
 {
+    const int64_t rows = fp8_min_i64(FP8_PANEL_ROWS, w->shape[0] - first);
     bool is_nan[256];
-    bool any = false;
+    uint32_t nan_rows = 0;
     for (uint32_t code = 0; code < 256; code++)
-        is_nan[code] = fp8_dtype_is_nan(dtype, code);
-    for (int64_t col = 0; col < k; col++)
-        any |= is_nan[codes[col * stride]];
-    return any;
+        is_nan[code] = fp8_dtype_is_nan(w->dtype, code);
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *codes = (const uint8_t *)w->data + (first + row) * w->stride[0];
+        bool any = false;
+        for (int64_t col = 0; col < w->shape[1]; col++)
+            any |= is_nan[codes[col * w->stride[1]]];
+        nan_rows |= (uint32_t)any << row;
+    }
+    return nan_rows;
 }
 
-uint32_t fp8_pack_panel(uint8_t *panel, const fp8_tensor *w, int64_t first)
+void fp8_pack_panel(uint8_t *panel, const fp8_tensor *w, int64_t first)
 {
     const int64_t k = w->shape[1];
     const int64_t rows = fp8_min_i64(FP8_PANEL_ROWS, w->shape[0] - first);
-    uint32_t nan_rows = 0;
     if (rows < FP8_PANEL_ROWS || k % FP8_PANEL_COLS)
         memset(panel, 0, (size_t)fp8_panel_stride(k));
     for (int64_t row = 0; row < rows; row++) {
@@ -51,9 +55,7 @@ uint32_t fp8_pack_panel(uint8_t *panel, const fp8_tensor *w, int64_t first)
             copy_row(panel, row, codes, k);
         else
             gather_row(panel, row, codes, w->stride[1], k);
-        nan_rows |= (uint32_t)row_has_nan(codes, w->stride[1], k, w->dtype) << row;
     }
-    return nan_rows;
 }
 
 void fp8_unpack_panel(const uint8_t *panel, fp8_tensor *w, int64_t first)

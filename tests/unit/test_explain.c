@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_explain.c - fp8_explain: one candidate is chosen, it is the one that a prepared linear would
- * run with, the others say why not; and no shape of bench/shapes falls to the reference at a level
- * that has kernels. */
+ * run with, the others say why not; and no shape of bench/shapes, nor any grid of scales, falls to
+ * the reference at a level that has kernels. */
 #include "op/linear.h"
 #include "support/levels.h"
 
@@ -48,14 +48,13 @@ static fp8_linear_desc desc_of(const scheme *s)
 }
 
 /* The chosen kernel; checks all candidates on the way. */
-static fp8_candidate chosen_of(const fp8_context *ctx, const scheme *s, int64_t m, int64_t n,
-                               int64_t k)
+static fp8_candidate chosen_of(const fp8_context *ctx, const fp8_linear_desc *desc, int64_t m,
+                               int64_t n, int64_t k, fp8_dtype x)
 {
-    const fp8_linear_desc desc = desc_of(s);
     fp8_candidate chosen = {0}, c;
     fp8_error err = {0};
     int64_t i = 0;
-    for (; fp8_explain(ctx, &desc, m, n, k, s->x_dtype, FP8_E4M3FN, i, &c, &err) == FP8_OK; i++) {
+    for (; fp8_explain(ctx, desc, m, n, k, x, FP8_E4M3FN, i, &c, &err) == FP8_OK; i++) {
         assert_true(c.kernel && c.isa && c.reason[0]);
         if (c.chosen) {
             assert_null(chosen.kernel);
@@ -63,8 +62,7 @@ static fp8_candidate chosen_of(const fp8_context *ctx, const scheme *s, int64_t 
         }
     }
     if (err.code != FP8_E_NOT_FOUND)
-        fail_msg("%s %lldx%lldx%lld: %s", s->name, (long long)m, (long long)n, (long long)k,
-                 err.msg);
+        fail_msg("%lldx%lldx%lld: %s", (long long)m, (long long)n, (long long)k, err.msg);
     assert_non_null(chosen.kernel);
     assert_int_equal(chosen.chosen, 1);
     assert_null(fp8_panel_kernel_at((size_t)i)); /* all of the list were explained */
@@ -83,7 +81,8 @@ static int check_file(const fp8_context *ctx, const char *path)
         if (line[0] == '#' || sscanf(line, "%lld %lld %lld", &m, &n, &k) != 3)
             continue;
         for (int s = 0; s < SCHEMES; s++, count++) {
-            const fp8_candidate c = chosen_of(ctx, &schemes[s], m, n, k);
+            const fp8_linear_desc desc = desc_of(&schemes[s]);
+            const fp8_candidate c = chosen_of(ctx, &desc, m, n, k, schemes[s].x_dtype);
             if (!strcmp(c.isa, "scalar"))
                 fail_msg("%s %lldx%lldx%lld at %s: the reference", schemes[s].name, m, n, k,
                          fp8_isa_name(ctx->isa));
@@ -151,7 +150,9 @@ static void what_is_chosen_is_what_runs(void **state)
                 for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
                     const fp8_panel_problem problem =
                         fp8_panel_problem_of(ctx, &linear->plan, rows[i], schemes[s].x_dtype);
-                    const fp8_candidate c = chosen_of(ctx, &schemes[s], rows[i], 48, k);
+                    const fp8_linear_desc desc = desc_of(&schemes[s]);
+                    const fp8_candidate c =
+                        chosen_of(ctx, &desc, rows[i], 48, k, schemes[s].x_dtype);
                     assert_string_equal(c.kernel, fp8_panel_pick(&problem)->name);
                 }
                 fp8_linear_free(linear);
@@ -161,37 +162,87 @@ static void what_is_chosen_is_what_runs(void **state)
     }
 }
 
-/* The multiples of the plan against the cuts that a linear walks along. */
+static const int64_t units[] = {1, 3, 4, 7, 24, 32, 64, 96, 100, 128, 160, 1000};
+enum { UNITS = sizeof units / sizeof *units };
+
+/* A weight under 1 x units[a], of which the first lacks `origin`, and codes under 1 x units[b]. */
+static fp8_linear_desc grids(int a, int64_t origin, int b)
+{
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    desc.activation = FP8_ACTIVATION_CODES;
+    desc.x.grid = (fp8_grid){1, units[b]};
+    desc.w.grid = (fp8_grid){1, units[a]};
+    desc.w_origin.cols = origin;
+    return desc;
+}
+
+static void check_cuts(const fp8_cuts *cuts, const fp8_linear_plan *plan, int64_t multiple)
+{
+    assert_int_equal(cuts->at[0] | cuts->place[0], 0);
+    assert_int_equal(cuts->at[cuts->count], plan->k);
+    assert_int_equal(cuts->place[cuts->count], cuts->columns);
+    for (int64_t s = 0; s < cuts->count; s++) {
+        const int64_t place = cuts->place[s], next = cuts->place[s + 1];
+        assert_int_equal(place % multiple, 0);
+        assert_true(next - place >= cuts->at[s + 1] - cuts->at[s]);
+        if (plan->pad == 1)
+            assert_int_equal(place, cuts->at[s]);
+    }
+}
+
+/* The segments' places are multiples of what the plan says, and all columns are there. */
 static void cuts_are_multiples_of_what_the_plan_says(void **state)
 {
-    static const int64_t units[] = {1, 3, 4, 24, 32, 64, 96, 100, 128, 160, 1000};
-    enum { UNITS = sizeof units / sizeof *units };
+    int64_t at[704], place[704], w_at[704], w_place[704];
     (void)state;
-    for (int64_t k = 0; k <= 700; k += 35) {
-        for (int a = 0; a < UNITS; a++) {
-            for (int64_t origin = 0; origin < units[a]; origin += 1 + units[a] / 5) {
+    for (int64_t k = 0; k <= 700; k += 35)
+        for (int a = 0; a < UNITS; a++)
+            for (int64_t origin = 0; origin < units[a]; origin += 1 + units[a] / 5)
                 for (int b = 0; b < UNITS; b++) {
+                    const fp8_linear_desc desc = grids(a, origin, b);
                     fp8_linear_plan plan;
-                    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
-                    desc.activation = FP8_ACTIVATION_CODES;
-                    desc.x.grid = (fp8_grid){1, units[b]};
-                    desc.w.grid = (fp8_grid){1, units[a]};
-                    desc.w_origin.cols = origin;
+                    fp8_cuts cuts = {.at = at, .place = place}, w = {.at = w_at, .place = w_place};
                     assert_int_equal(fp8_linear_plan_shape(&plan, &desc, 16, k, FP8_E4M3FN, NULL),
                                      FP8_OK);
-                    int64_t at[704], multiple = 128;
-                    fp8_cuts cuts = {0};
-                    cuts.at = at;
-                    cuts.count = fp8_cuts_count(k, plan.unit_cols, origin, plan.x_unit_cols);
-                    fp8_cuts_fill(&cuts, k, plan.unit_cols, origin, plan.x_unit_cols);
-                    for (int64_t s = 0; s < cuts.count; s++)
-                        while (at[s] % multiple)
-                            multiple /= 2;
-                    assert_int_equal(plan.both_multiple, multiple);
+                    fp8_cuts_find(&cuts, &plan, true);
+                    fp8_cuts_find(&w, &plan, false);
+                    check_cuts(&cuts, &plan, plan.both_multiple);
+                    check_cuts(&w, &plan, plan.w_multiple);
+                    assert_int_equal(w.columns, cuts.columns);
+                    assert_true(plan.both_multiple >= FP8_PANEL_COLS);
                     assert_int_equal(plan.w_multiple % plan.both_multiple, 0);
+                    for (int64_t s = 0, all = 0; s < w.count; s++) {
+                        while (cuts.at[all] < w.at[s])
+                            all++;
+                        assert_int_equal(cuts.at[all], w.at[s]);
+                        assert_int_equal(cuts.place[all], w.place[s]);
+                    }
                 }
-            }
-        }
+}
+
+/* Whatever scales W and X have. */
+static void no_grid_falls_to_the_reference(void **state)
+{
+    static const int64_t rows[] = {1, 5, 8, 9, 64};
+    (void)state;
+    for (int isa = FP8_ISA_AVX2; isa < LEVEL_COUNT; isa++) {
+        fp8_context *ctx = context_at_level((fp8_isa)isa, 1);
+        for (int a = 0; ctx && a < UNITS * UNITS; a++)
+            for (int64_t origin = 0; origin < units[a / UNITS]; origin += 1 + origin)
+                for (int what = 0; what < 3; what++) {
+                    fp8_linear_desc desc = grids(a / UNITS, origin, a % UNITS);
+                    if (what > 0)
+                        desc.activation = FP8_ACTIVATION_NONE;
+                    if (what > 1)
+                        desc.weight_math = FP8_WEIGHT_ROUNDED;
+                    const fp8_dtype x = what ? FP8_F16 : FP8_E5M2;
+                    const fp8_candidate c = chosen_of(ctx, &desc, rows[a % 5], 16, 1000, x);
+                    if (!strcmp(c.isa, "scalar"))
+                        fail_msg("1x%lld from %lld, x 1x%lld, %d: the reference",
+                                 (long long)units[a / UNITS], (long long)origin,
+                                 (long long)units[a % UNITS], what);
+                }
+        fp8_context_free(ctx);
     }
 }
 
@@ -228,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_shape_falls_to_the_reference),
+        cmocka_unit_test(no_grid_falls_to_the_reference),
         cmocka_unit_test(what_is_chosen_is_what_runs),
         cmocka_unit_test(cuts_are_multiples_of_what_the_plan_says),
         cmocka_unit_test(bad_questions_are_refused),
