@@ -3,7 +3,8 @@
  * panel_bf16_amx.c - panels times x in bf16 by tiles, TDPBF16PS: 32 rows of x and 32 rows of W a
  * step, in four tiles of 16 x 16 sums, with 32 columns of each an instruction. The weight is
  * decoded into scratch as for AVX-512, whose rows of 64 bytes (16 rows of W x 2 columns) are the
- * rows of a tile; columns are padded with zeros to 32 there, as they are in x.
+ * rows of a tile; columns are padded with zeros to 32 there, as they are in x. What only one step
+ * reads goes round in a small part of it, which stays in the first cache.
  *
  * Each element is one chain of pairs in ascending order, which begins with c where c is added to
  * and nothing is scaled. The instruction takes subnormal bf16 as zero and flushes subnormal
@@ -11,9 +12,10 @@
 #include "backend/cpu/panel_bf16.h"
 
 enum {
-    TILE = 16,        /* rows of a tile, and fp32 sums in a row of it */
-    TILE_X_COLS = 32, /* columns of x and W in a tile */
-    STEP = 2 * TILE,  /* rows of x, and of W, at once */
+    TILE = 16,                   /* rows of a tile, and fp32 sums in a row of it */
+    TILE_X_COLS = 32,            /* columns of x and W in a tile */
+    STEP = 2 * TILE,             /* rows of x, and of W, at once */
+    RING_COLS = 2 * TILE_X_COLS, /* decoded columns that are kept for a single step */
     C_BYTES = FP8_TILE_COLS * 4,
 };
 
@@ -91,6 +93,12 @@ PANEL_FN void store_sums(const step *s, float *c, int64_t stride)
         _tile_stored(3, lower + TILE, stride);
 }
 
+/* Where in scratch a column is decoded to. */
+PANEL_FN int64_t scratch_column(const fp8_panel_run *run, int64_t col)
+{
+    return run->m > STEP ? col : col % RING_COLS;
+}
+
 /* The scratch of the step's panels for columns [col, col + 32), zeros behind the last. */
 PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col)
 {
@@ -102,7 +110,7 @@ PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col)
                 fetch(w, STREAM_AHEAD);
                 decode_block(pair, d, w);
             }
-            store_block(s->run, p, at, pair);
+            store_block(s->run, p, scratch_column(s->run, at), pair);
         }
 }
 
@@ -116,7 +124,7 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
         decode_columns(s, &d, 0);
     for (int64_t col = begin; col < end; col += TILE_X_COLS) {
         const uint16_t *x = s->x + col;
-        const uint8_t *w = s->w + col / 2 * PAIR_BYTES;
+        const uint8_t *w = s->w + scratch_column(s->run, col) / 2 * PAIR_BYTES;
         if (s->first && col + TILE_X_COLS < s->run->k)
             decode_columns(s, &d, col + TILE_X_COLS);
         settle_memory(w);
