@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators torch.ops.fp8.*: registered from C (python/torch), their shapes without data and their gradients here.
+
+    quantize(x, rows, cols, rule, code, scale, pow2) -> (codes, scales)     a scale for each block [rows, cols], 0 = all
+    dequantize(codes, scales, rows, cols, dtype) -> y
+    scaled_mm(x, x_scales, x_rows, x_cols, w, w_scales, w_rows, w_cols, bias, dtype) -> y
+    linear(x, handle, n) -> y[.., n]                                        handle: Handle(..).tensor
+    linear_dx(dy, handle, k) -> dx[.., k]
+
+They raise RuntimeError, as PyTorch's own do. Loops run on PyTorch's threads.
+"""
+from __future__ import annotations
+
+import ctypes
+import pathlib
+import weakref
+
+import torch
+
+from . import _c
+from .context import Context
+from .errors import exception
+from .linear import Linear
+
+
+def _load() -> tuple[ctypes.CDLL, Context]:
+    lib = ctypes.CDLL(str(pathlib.Path(_c.path).with_name("libfp8_torch.so")))
+    lib.fp8_torch_handle_add.restype, lib.fp8_torch_handle_add.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+    lib.fp8_torch_handle_remove.restype, lib.fp8_torch_handle_remove.argtypes = None, [ctypes.c_int64]
+    libtorch = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    loops, error = ctypes.c_void_p(), _c.Error()
+    if lib.fp8_torch_find(str(libtorch).encode(), ctypes.byref(loops), ctypes.byref(error)):
+        raise ImportError(error.msg.decode())
+    made = Context(torch.get_num_threads(), parallel_for=loops.value or 0)
+    if lib.fp8_torch_register(made.handle, ctypes.byref(error)):
+        raise exception(error)
+    return lib, made
+
+
+_lib, context = _load()
+linear = torch.ops.fp8.linear.default  # without the search for an overload
+
+
+class Handle:
+    """A prepared linear that operators may use; `tensor`, an int64 scalar, is what they take. It takes the linear over."""
+
+    def __init__(self, linear: Linear) -> None:
+        self.linear = linear
+        number = _lib.fp8_torch_handle_add(linear.handle)
+        if not number:
+            raise MemoryError("no memory for a handle")
+        linear.finalizer.detach()  # from now on the table frees it, when no operator uses it
+        self.tensor = torch.tensor(number, dtype=torch.int64)
+        weakref.finalize(self, _remove, number, linear.context).atexit = False
+
+
+def _remove(number: int, _context: Context) -> None:
+    """The context is an argument so that it outlives the linear."""
+    _lib.fp8_torch_handle_remove(number)
+
+
+@torch.library.register_fake("fp8::linear")
+def _(x: torch.Tensor, handle: torch.Tensor, n: int) -> torch.Tensor:
+    torch._check(x.dim() >= 1, lambda: "x has 0 dimensions, must have at least 1")
+    return x.new_empty((*x.shape[:-1], n))
+
+
+@torch.library.register_fake("fp8::linear_dx")
+def _(dy: torch.Tensor, handle: torch.Tensor, k: int) -> torch.Tensor:
+    return dy.new_empty((*dy.shape[:-1], k))
+
+
+def _blocks(extent: int, block: int) -> int:
+    return (extent + block - 1) // block if block else 1
+
+
+@torch.library.register_fake("fp8::quantize")
+def _(x: torch.Tensor, rows: int, cols: int, rule: int, code: torch.dtype, scale: torch.dtype,
+      pow2: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = x.new_empty((_blocks(x.shape[0], rows), _blocks(x.shape[1], cols)), dtype=scale)
+    return x.new_empty(x.shape, dtype=code), scales
+
+
+@torch.library.register_fake("fp8::dequantize")
+def _(codes: torch.Tensor, scales: torch.Tensor, rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
+    return codes.new_empty(codes.shape, dtype=dtype)
+
+
+@torch.library.register_fake("fp8::scaled_mm")
+def _(x: torch.Tensor, x_scales: torch.Tensor, x_rows: int, x_cols: int, w: torch.Tensor, w_scales: torch.Tensor,
+      w_rows: int, w_cols: int, bias: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    return x.new_empty((x.shape[0], w.shape[0]), dtype=dtype)
+
+
+def _keep_for_dx(ctx: object, inputs: tuple[torch.Tensor, torch.Tensor, int], output: torch.Tensor) -> None:
+    x, ctx.handle, _n = inputs  # type: ignore[attr-defined]
+    ctx.k = x.shape[-1]  # type: ignore[attr-defined]
+
+
+def _dx(ctx: object, dy: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    return torch.ops.fp8.linear_dx(dy, ctx.handle, ctx.k), None, None  # type: ignore[attr-defined]
+
+
+torch.library.register_autograd("fp8::linear", _dx, setup_context=_keep_for_dx)
