@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FP8Linear, a drop-in for nn.Linear, and the options that say how it behaves. enable.py puts it into models.
+
+One layer holds its weight in at most two forms: in high precision, as the Parameter `weight` (storage "keep") or as a bf16
+copy on the host ("cpu_offload"; "discard" until the codes exist), and as codes and scales, prepared for the processor.
+"""
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from . import layer_state, ops
+from .schemes import linear_desc, scheme_of
+
+_STORAGES = ("keep", "cpu_offload", "discard")
+_CPUS = ("fp8", "linear")
+_COMPUTED = (torch.bfloat16, torch.float16)
+
+
+@dataclasses.dataclass(frozen=True)
+class FP8GemmOptions:
+    """How layers are quantized and what they keep. Checked when a layer is made.
+
+    cast_inputs: inputs that are not fp16 or bf16 are computed in bf16; if False they take the high-precision weight.
+    cast_output_back: what was computed so comes back in the input's dtype.
+    fp16_weight_storage: "keep" the weight, "cpu_offload" a bf16 copy, or "discard" it as soon as codes exist.
+    materialize_fp8_on_wrap: make the codes when a model is wrapped; if False at the first forward.
+    scheme: "tensor" (one scale for the weight, one a token), "channel", "block" (128x128, 1x128), "mxfp8", "weight-only".
+    cpu: on the CPU compute in "fp8", or by the high-precision "linear".
+    rule: whose arithmetic makes the codes; docs/numerics.md lists them.
+    """
+
+    cast_inputs: bool = True
+    cast_output_back: bool = True
+    fp16_weight_storage: Literal["keep", "cpu_offload", "discard"] = "discard"
+    materialize_fp8_on_wrap: bool = True
+    scheme: str = "tensor"
+    cpu: Literal["fp8", "linear"] = "fp8"
+    rule: str = "vllm"
+
+    def check(self) -> None:
+        """ValueError, which names the value and the choices, if an option is none."""
+        if self.fp16_weight_storage not in _STORAGES:
+            raise ValueError(f"invalid fp16_weight_storage={self.fp16_weight_storage!r}; expected one of {set(_STORAGES)}")
+        if self.fp16_weight_storage == "discard" and not self.cast_inputs:
+            raise ValueError("fp16_weight_storage='discard' requires cast_inputs=True (otherwise inputs that are neither fp16 "
+                             "nor bf16 would need the high-precision weight)")
+        if self.cpu not in _CPUS:
+            raise ValueError(f"invalid cpu={self.cpu!r}; expected one of {set(_CPUS)}")
+        scheme_of(self.scheme)
+        linear_desc(self.scheme, self.rule)
+
+
+class FP8Linear(nn.Linear):
+    """y[.., N] = x[.., K] W^T + bias with W in FP8; of `linear`, a nn.Linear, which is left as it is.
+
+    x: fp16 or bf16, y of the same dtype; others as the options say. The gradient goes to x and to the bias; W gets none.
+    Errors: TypeError (not a nn.Linear), ValueError (options; a shape that the scheme does not take). A forward raises
+    RuntimeError where shapes do not match, or where the high-precision weight is needed and was discarded."""
+
+    def __init__(self, linear: nn.Linear, *, options: FP8GemmOptions = FP8GemmOptions()) -> None:
+        if not isinstance(linear, nn.Linear):
+            raise TypeError(f"expected nn.Linear, got {type(linear)}")
+        options.check()
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.options = options
+        self.training = linear.training
+        self.save_codes = False
+        self._source: Tensor | None = None  # [N,K] bf16 on the host
+        self._handle: ops.Handle | None = None
+        self._stamps: tuple[Any, Any] = (None, None)  # of the weight and the bias that the handle was made of
+        layer_state.check_shape(self.out_features, self.in_features, options.scheme, options.rule)
+        self._parameters["bias"] = None
+        if linear.bias is not None:
+            keep = options.fp16_weight_storage == "keep"
+            self.bias = linear.bias if keep else nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
+        self._parameters["weight"] = None
+        layer_state.take_weight(self, linear.weight)
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, *, options: FP8GemmOptions = FP8GemmOptions()) -> FP8Linear:
+        """FP8Linear(linear, options=options)."""
+        return cls(linear, options=options)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The Parameter, if it is kept; else W[N,K] in bf16: the host's copy, or computed anew from codes and scales."""
+        kept = self._parameters["weight"]
+        if kept is not None:
+            return kept
+        if self._source is not None:
+            return self._source
+        codes, scales = self.fp8_weight()
+        return torch.ops.fp8.dequantize(codes, scales, *scheme_of(self.options.scheme).w_grid, torch.bfloat16)
+
+    def fp8_weight(self) -> tuple[Tensor, Tensor]:
+        """codes[N,K] and their scales, as new tensors. Errors: RuntimeError (no weight to make them of)."""
+        layer_state.refresh(self)
+        return self._handle.linear.export(self._handle.tensor)  # type: ignore[union-attr]
+
+    @property
+    def is_materialized(self) -> bool:
+        """Whether codes exist."""
+        return self._handle is not None
+
+    def materialize_fp8_weight(self, device: torch.device | str | None = None) -> None:
+        """Makes the codes now, if there are none or they are stale. Errors: RuntimeError, NotImplementedError (device)."""
+        if device is not None and torch.device(device).type != "cpu":
+            raise NotImplementedError(f"FP8Linear on {device}: only the CPU is supported")
+        layer_state.refresh(self)
+
+    def invalidate_weight_cache(self) -> None:
+        """Forgets the codes; the next forward makes them again, or raises RuntimeError if the weight was discarded."""
+        self._handle = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        device = x.device.type
+        if device != "meta" and torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64:
+            x = x.to(torch.get_autocast_dtype(device))
+        if device == "cpu" and self.options.cpu == "linear":
+            return self._in_high_precision(x, "cpu='linear'")
+        if x.dtype in _COMPUTED:
+            return self._in_fp8(x)
+        if not x.is_floating_point():
+            raise TypeError(f"x is {x.dtype}, must be of a floating-point dtype")
+        if not self.options.cast_inputs:
+            return self._in_high_precision(x, "cast_inputs=False")
+        y = self._in_fp8(x.to(torch.bfloat16))
+        return y.to(x.dtype) if self.options.cast_output_back else y
+
+    def _in_fp8(self, x: Tensor) -> Tensor:
+        if x.device.type not in ("cpu", "meta"):
+            raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
+        if torch.compiler.is_compiling():
+            y = torch.ops.fp8.linear(x, layer_state.compiled_handle(self), self.out_features)
+        elif x.device.type == "meta":
+            return x.new_empty((*x.shape[:-1], self.out_features))
+        else:
+            layer_state.refresh(self)
+            handle: ops.Handle = self._handle  # type: ignore[assignment]
+            if torch.is_grad_enabled() and x.requires_grad:
+                y = torch.ops.fp8.linear(x, handle.tensor, self.out_features)
+            else:
+                with torch._C._AutoDispatchBelowAutograd():  # its Python would cost as much as the product
+                    y = ops.linear(x, handle.tensor, self.out_features)
+        bias = self.bias
+        if bias is not None and bias.requires_grad and torch.is_grad_enabled():
+            y = y + (bias - bias.detach()).to(y.dtype)  # zero, with the bias's gradient
+        return y
+
+    def _in_high_precision(self, x: Tensor, why: str) -> Tensor:
+        weight = self._parameters["weight"] if self._source is None else self._source
+        if weight is None:
+            raise RuntimeError(f"{why} needs the high-precision weight, which was discarded; use "
+                               "fp16_weight_storage='cpu_offload' or 'keep'")
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return nn.functional.linear(x, weight.to(x.dtype), bias)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, scheme={self.options.scheme!r}, storage={self.options.fp16_weight_storage!r}"
+
+    # ---- copies and files: layer_state.py ----
+    def __getstate__(self) -> dict[str, Any]:
+        return layer_state.state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        layer_state.set_state(self, state)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        layer_state.save(self, destination, prefix, keep_vars)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+                              missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None:
+        own = layer_state.take_keys(self, state_dict, prefix, strict, missing_keys, error_msgs)
+        super()._load_from_state_dict(own, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        layer_state.after_load(self)
