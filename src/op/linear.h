@@ -79,6 +79,8 @@ static inline int64_t fp8_linear_scale_index(const fp8_linear_plan *plan, int64_
 
 /* Row of the scales that row n of W has. */
 int64_t fp8_linear_scale_row(const fp8_linear_plan *plan, int64_t n);
+/* How many rows of W from n on have that row of scales, at most `limit`, at least 1. */
+int64_t fp8_linear_rows_alike(const fp8_linear_plan *plan, int64_t n, int64_t row, int64_t limit);
 
 /* ---- X ---- */
 

@@ -4,12 +4,15 @@
  * linear itself: W^T has the columns of W for rows.
  *
  * A task is some rows of dY by a tile of at most 64 columns of W that share their scales, so that a
- * scale belongs to a row of W and can be multiplied into dY:
+ * scale belongs to a row of W and can be multiplied into dY, once for all tiles if W's scales do
+ * not vary along K:
  *
  *     c[i,k] = sum over n of (dY[i,n] * scale[n]) * code[n,k]
  *
  * For 256 rows of W at a time the codes of the tile are turned into panels of W^T: the 16 bytes of
- * 4 rows x 4 columns in a block are those of 4 x 4 in another, transposed. fp32 throughout. */
+ * 4 rows x 4 columns in a block are those of 4 x 4 in another, transposed. fp32 throughout.
+ *
+ * dY comes in slabs of rows. The workspace:  | a slab in fp32, padded | one bench a worker | */
 #include "base/size.h"
 #include "number/dtype.h"
 #include "op/cast.h"
@@ -22,6 +25,8 @@
 
 enum {
     CHUNK = 256,                /* rows of W that are turned at once */
+    PREPARED_ROWS = 16,         /* of dY in a task that prepares */
+    SLAB_TASKS = 4,             /* of rows in a slab: so many times those that the kernel takes */
     STRIDE = CHUNK + FP8_X_PAD, /* elements between rows of the scaled dY */
     LANE = 16,                  /* bytes of 4 rows x 4 columns */
     CODE_BYTES = FP8_TILE_COLS * CHUNK,
@@ -33,8 +38,9 @@ typedef struct dx_job {
     fp8_kernel_finish *finish;
     fp8_caster caster; /* of dY to fp32 */
     fp8_load_fn load_dy, load_scale;
-    const fp8_tensor *dy;
-    fp8_tensor *dx;
+    fp8_tensor dy, dx; /* a slab of them */
+    float *prepared;   /* [slab, stride]: dY */
+    int64_t stride;
     int64_t rows;  /* of dY in a task */
     int64_t tiles; /* of columns of W */
     uint8_t *benches;
@@ -45,7 +51,7 @@ typedef struct dx_job {
 /* A worker's part of the workspace, 64-byte aligned. */
 typedef struct bench {
     float *c;       /* [rows, 64] */
-    float *dy;      /* [rows, STRIDE], scaled */
+    float *dy;      /* [rows, STRIDE], scaled for a tile, if that is to be */
     uint8_t *codes; /* panels of W^T [64, CHUNK] */
     void *scratch;  /* the kernel's */
 } bench;
@@ -55,10 +61,28 @@ typedef struct tile {
     int64_t first, end, col, scale_col;
 } tile;
 
-static uint64_t bench_bytes(const fp8_panel_kernel *kernel, int64_t rows)
+/* Whether tiles differ in their scales. */
+static bool scales_by_tile(const fp8_linear *l)
+{
+    return l->plan.w_along_k;
+}
+
+/* Elements between rows of the prepared dY. */
+static int64_t prepared_stride(const fp8_linear *l)
+{
+    return fp8_ceil_div(l->plan.n, FP8_X_PAD) * FP8_X_PAD + FP8_X_PAD;
+}
+
+/* Floats of a row of a bench. */
+static int64_t bench_row(const fp8_linear *l)
+{
+    return FP8_TILE_COLS + (scales_by_tile(l) ? STRIDE : 0);
+}
+
+static uint64_t bench_bytes(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t rows)
 {
     const uint64_t scratch = fp8_align((uint64_t)kernel->scratch_bytes);
-    return (uint64_t)rows * (FP8_TILE_COLS + STRIDE) * sizeof(float) + CODE_BYTES + scratch;
+    return (uint64_t)(rows * bench_row(l)) * sizeof(float) + CODE_BYTES + scratch;
 }
 
 static bench bench_of(const dx_job *job, int64_t worker)
@@ -66,7 +90,7 @@ static bench bench_of(const dx_job *job, int64_t worker)
     uint8_t *base = job->benches + (uint64_t)worker * job->bench_bytes;
     float *c = (float *)(void *)base;
     float *dy = c + job->rows * FP8_TILE_COLS;
-    uint8_t *codes = (uint8_t *)(dy + job->rows * STRIDE);
+    uint8_t *codes = (uint8_t *)(c + job->rows * bench_row(job->linear));
     return (bench){c, dy, codes, codes + CODE_BYTES};
 }
 
@@ -135,29 +159,70 @@ static void turn_codes(const dx_job *job, const tile *t, int64_t n, uint8_t *to)
     }
 }
 
-/* dy[rows, STRIDE] = dY[row.., n..n + CHUNK) times the scales of those rows of W. */
+/* scale[count] = those of rows n.. of W in one column of scales. */
+static void load_scales(const dx_job *job, int64_t scale_col, int64_t n, int64_t count,
+                        float *scale)
+{
+    const fp8_linear *l = job->linear;
+    for (int64_t j = 0; j < count;) {
+        const int64_t row = fp8_linear_scale_row(&l->plan, n + j);
+        const int64_t end = j + fp8_linear_rows_alike(&l->plan, n + j, row, count - j);
+        const int64_t at = fp8_linear_scale_index(&l->plan, row, scale_col);
+        const float value = job->load_scale(l->scales, at);
+        while (j < end)
+            scale[j++] = value;
+    }
+}
+
+/* ---- dY, once a run ---- */
+
+/* to[count] = dY[i, n..n + count) in fp32. */
+static void load_dy(const dx_job *job, int64_t i, int64_t n, int64_t count, float *to)
+{
+    const fp8_tensor *dy = &job->dy;
+    if (dy->stride[1] == 1)
+        fp8_caster_run(&job->caster, to, fp8_element_at(dy, i, n), count, false);
+    for (int64_t j = 0; j < count && dy->stride[1] != 1; j++)
+        to[j] = job->load_dy(fp8_element_at(dy, i, n + j), 0);
+}
+
+/* Some rows of job->rows_dy, times the scales of W if there is one column of them. */
+static void prepare_task(void *arg, int64_t task, int64_t worker)
+{
+    const dx_job *job = arg;
+    const int64_t first = task * PREPARED_ROWS, n = job->linear->plan.n;
+    const int64_t end = fp8_min_i64(first + PREPARED_ROWS, job->dy.shape[0]);
+    (void)worker;
+    for (int64_t from = 0; from < n; from += CHUNK) {
+        const int64_t count = fp8_min_i64(CHUNK, n - from);
+        float scale[CHUNK];
+        if (!scales_by_tile(job->linear))
+            load_scales(job, 0, from, count, scale);
+        for (int64_t i = first; i < end; i++) {
+            float *to = job->prepared + i * job->stride + from;
+            load_dy(job, i, from, count, to);
+            for (int64_t j = 0; j < count && !scales_by_tile(job->linear); j++)
+                to[j] *= scale[j];
+        }
+    }
+    for (int64_t i = first; i < end; i++)
+        memset(job->prepared + i * job->stride + n, 0, (size_t)(job->stride - n) * sizeof(float));
+}
+
+/* ---- a tile of dX ---- */
+
+/* dy[rows, STRIDE] = columns n.. of the prepared rows, times the tile's scales. */
 static void scale_dy(const dx_job *job, const tile *t, int64_t row, int64_t rows, int64_t n,
                      float *dy)
 {
-    const fp8_linear *l = job->linear;
-    const fp8_tensor *from = job->dy;
-    const int64_t count = fp8_min_i64(CHUNK, l->plan.n - n);
-    float scale[CHUNK];
-    for (int64_t j = 0; j < count; j++) {
-        const int64_t scale_row = fp8_linear_scale_row(&l->plan, n + j);
-        scale[j] =
-            job->load_scale(l->scales, fp8_linear_scale_index(&l->plan, scale_row, t->scale_col));
-    }
+    const int64_t count = fp8_min_i64(CHUNK, job->linear->plan.n - n);
+    float scale[CHUNK] = {0};
+    load_scales(job, t->scale_col, n, count, scale);
     for (int64_t i = 0; i < rows; i++) {
+        const float *from = job->prepared + (row + i) * job->stride + n;
         float *to = dy + i * STRIDE;
-        const int64_t at = (row + i) * from->stride[0] + n * from->stride[1];
-        if (from->stride[1] == 1)
-            fp8_caster_run(&job->caster, to, (char *)from->data + at * job->caster.src_bytes, count,
-                           false);
-        for (int64_t j = 0; j < count && from->stride[1] != 1; j++)
-            to[j] = job->load_dy(from->data, at + j * from->stride[1]);
         for (int64_t j = 0; j < count; j++)
-            to[j] *= scale[j];
+            to[j] = from[j] * scale[j];
         memset(to + count, 0, (size_t)(STRIDE - count) * sizeof *to);
     }
 }
@@ -175,42 +240,49 @@ static void mark_nan(const dx_job *job, const tile *t, int64_t rows, float *c)
     }
 }
 
+/* c[rows, 64] += dY[rows, n..) of a tile, CHUNK rows of W at most. */
+static void multiply(const dx_job *job, const tile *t, int64_t row, int64_t rows, int64_t n,
+                     const bench *b)
+{
+    const int64_t left = job->linear->plan.n - n;
+    const bool scaled = scales_by_tile(job->linear);
+    turn_codes(job, t, n, b->codes);
+    if (scaled)
+        scale_dy(job, t, row, rows, n, b->dy);
+    job->kernel->fn(&(fp8_panel_run){
+        .x = scaled ? b->dy : job->prepared + row * job->stride + n,
+        .x_stride = scaled ? STRIDE : job->stride,
+        .w = b->codes,
+        .w_stride = fp8_panel_stride(CHUNK),
+        .c = b->c,
+        .m = rows,
+        .k = fp8_min_i64(CHUNK, fp8_ceil_div(left, FP8_PANEL_COLS) * FP8_PANEL_COLS),
+        .panels = fp8_ceil_div(t->end - t->first, FP8_PANEL_ROWS),
+        .accumulate = n > 0,
+        .code = job->linear->plan.code,
+        .scratch = b->scratch});
+}
+
 static void dx_task(void *arg, int64_t task, int64_t worker)
 {
     const dx_job *job = arg;
     const bench b = bench_of(job, worker);
     const tile t = tile_at(job->linear, task % job->tiles);
     const int64_t row = task / job->tiles * job->rows;
-    const int64_t rows = fp8_min_i64(job->rows, job->dx->shape[0] - row);
-    const int64_t panels = fp8_ceil_div(t.end - t.first, FP8_PANEL_ROWS);
-    memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
-    for (int64_t n = 0; n < job->linear->plan.n; n += CHUNK) {
-        turn_codes(job, &t, n, b.codes);
-        scale_dy(job, &t, row, rows, n, b.dy);
-        job->kernel->fn(&(fp8_panel_run){.x = b.dy,
-                                         .x_stride = STRIDE,
-                                         .w = b.codes,
-                                         .w_stride = fp8_panel_stride(CHUNK),
-                                         .c = b.c,
-                                         .m = rows,
-                                         .k = CHUNK,
-                                         .panels = panels,
-                                         .accumulate = true,
-                                         .code = job->linear->plan.code,
-                                         .scratch = b.scratch});
-    }
+    const int64_t rows = fp8_min_i64(job->rows, job->dx.shape[0] - row);
+    if (job->linear->plan.n == 0)
+        memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
+    for (int64_t n = 0; n < job->linear->plan.n; n += CHUNK)
+        multiply(job, &t, row, rows, n, &b);
     if (job->linear->has_nan)
         mark_nan(job, &t, rows, b.c);
-    const int64_t bytes = fp8_dtype_bits(job->dx->dtype) / 8;
     for (int64_t i = 0; i < rows; i++)
-        job->finish(&(fp8_finish_run){
-            .c = b.c + i * FP8_TILE_COLS,
-            .x_scale = 1,
-            .y = (char *)job->dx->data +
-                 ((row + i) * job->dx->stride[0] + t.col * job->dx->stride[1]) * bytes,
-            .n = t.end - t.first,
-            .y_stride = job->dx->stride[1],
-            .y_dtype = job->dx->dtype});
+        job->finish(&(fp8_finish_run){.c = b.c + i * FP8_TILE_COLS,
+                                      .x_scale = 1,
+                                      .y = fp8_element_at(&job->dx, row + i, t.col),
+                                      .n = t.end - t.first,
+                                      .y_stride = job->dx.stride[1],
+                                      .y_dtype = job->dx.dtype});
 }
 
 static const fp8_panel_kernel *kernel_for(const fp8_linear *l, int64_t m)
@@ -228,16 +300,28 @@ static int64_t rows_each(const fp8_panel_kernel *kernel, int64_t m)
     return fp8_min_i64(kernel->rows, m > 0 ? m : 1);
 }
 
+static int64_t slab_rows(const fp8_panel_kernel *kernel, int64_t m)
+{
+    return fp8_min_i64(kernel->rows * SLAB_TASKS, m > 0 ? m : 1);
+}
+
+static uint64_t prepared_bytes(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t m)
+{
+    return (uint64_t)(slab_rows(kernel, m) * prepared_stride(l)) * sizeof(float);
+}
+
 uint64_t fp8_linear_dx_bytes(const fp8_linear *l, int64_t m)
 {
     const fp8_panel_kernel *kernel;
     uint64_t most = 0;
     for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
-        const uint64_t bytes = bench_bytes(kernel, rows_each(kernel, m));
+        const uint64_t benches =
+            (uint64_t)l->ctx->threads * bench_bytes(l, kernel, rows_each(kernel, m));
+        const uint64_t bytes = prepared_bytes(l, kernel, m) + benches;
         if (kernel->x == FP8_F32 && kernel->isa <= l->ctx->isa && bytes > most)
             most = bytes;
     }
-    return FP8_ALIGN + (uint64_t)l->ctx->threads * most;
+    return FP8_ALIGN + most;
 }
 
 static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp8_tensor *dx,
@@ -254,6 +338,23 @@ static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp
     FP8_TRY(fp8_check_distinct(dx, "dx", err));
     FP8_TRY(fp8_check_apart(dy, "dy", dx, "dx", err));
     return fp8_linear_check_workspace(l, dy, "dy", dx, "dx", workspace, bytes, err);
+}
+
+/* Rows [first, first + count) of a matrix. */
+static fp8_tensor rows_of(const fp8_tensor *t, int64_t first, int64_t count)
+{
+    fp8_tensor rows = *t;
+    rows.data = fp8_element_at(t, first, 0);
+    rows.shape[0] = count;
+    return rows;
+}
+
+static void run_slab(dx_job *job)
+{
+    const fp8_context *ctx = job->linear->ctx;
+    const int64_t m = job->dy.shape[0];
+    fp8_run_crew(ctx, ctx->threads, fp8_ceil_div(m, PREPARED_ROWS), prepare_task, job);
+    fp8_run_crew(ctx, ctx->threads, fp8_ceil_div(m, job->rows) * job->tiles, dx_task, job);
 }
 
 fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
@@ -273,16 +374,20 @@ fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8
         .caster = fp8_caster_of(linear->ctx->isa, dy->dtype, FP8_F32, false),
         .load_dy = fp8_dtype_facts_of(dy->dtype)->load,
         .load_scale = fp8_dtype_facts_of(linear->plan.scale)->load,
-        .dy = dy,
-        .dx = dx,
         .rows = rows_each(kernel, m),
         .tiles = count_tiles(linear),
-        .benches = (uint8_t *)fp8_align((uintptr_t)workspace),
+        .prepared = (float *)fp8_align((uintptr_t)workspace),
+        .stride = prepared_stride(linear),
     };
-    job.bench_bytes = bench_bytes(kernel, job.rows);
+    job.benches = (uint8_t *)job.prepared + prepared_bytes(linear, kernel, m);
+    job.bench_bytes = bench_bytes(linear, kernel, job.rows);
     for (uint32_t code = 0; code < 256; code++)
         job.is_nan[code] = fp8_dtype_is_nan(linear->plan.code, code);
-    fp8_run_crew(linear->ctx, linear->ctx->threads, fp8_ceil_div(m, job.rows) * job.tiles, dx_task,
-                 &job);
+    const int64_t slab = slab_rows(kernel, m);
+    for (int64_t row = 0; row < m; row += slab) {
+        job.dy = rows_of(dy, row, fp8_min_i64(slab, m - row));
+        job.dx = rows_of(dx, row, fp8_min_i64(slab, m - row));
+        run_slab(&job);
+    }
     return FP8_OK;
 }

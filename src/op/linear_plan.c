@@ -285,3 +285,14 @@ int64_t fp8_linear_scale_row(const fp8_linear_plan *plan, int64_t n)
         end += plan->desc.widths[++part];
     return part;
 }
+
+int64_t fp8_linear_rows_alike(const fp8_linear_plan *plan, int64_t n, int64_t row, int64_t limit)
+{
+    int64_t same = 1;
+    if (!plan->desc.widths)
+        same = plan->unit_rows - (n + plan->desc.w_origin.rows) % plan->unit_rows;
+    else
+        while (same < limit && fp8_linear_scale_row(plan, n + same) == row)
+            same++;
+    return fp8_min_i64(same, limit);
+}

@@ -84,18 +84,6 @@ static void round_scales(const run_job *job, float *to, int64_t n)
     }
 }
 
-/* How many rows of W from n on have n's scale, at most `limit`. */
-static int64_t rows_alike(const fp8_linear_plan *p, int64_t n, int64_t row, int64_t limit)
-{
-    int64_t same = 1;
-    if (!p->desc.widths)
-        same = p->unit_rows - (n + p->desc.w_origin.rows) % p->unit_rows;
-    else
-        while (same < limit && fp8_linear_scale_row(p, n + same) == row)
-            same++;
-    return fp8_min_i64(same, limit);
-}
-
 /* to[count, 64] = scales of columns [col, col + count) of the scales for rows n.. of W; zero beyond
  * the last row. */
 static void load_w_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
@@ -110,7 +98,7 @@ static void load_w_scales(const run_job *job, int64_t col, int64_t count, int64_
     } else {
         for (int64_t j = 0, same; j < rows; j += same) {
             const int64_t row = fp8_linear_scale_row(p, n + j);
-            same = rows_alike(p, n + j, row, rows - j);
+            same = fp8_linear_rows_alike(p, n + j, row, rows - j);
             for (int64_t s = 0; s < count; s++) {
                 const float scale = facts->load(scales, fp8_linear_scale_index(p, row, col + s));
                 for (int64_t i = j; i < j + same; i++)
