@@ -593,24 +593,25 @@ typedef struct fp8_tensor_info {
 
 /* Opens `path`: a .safetensors file, an index (.json), or a directory, read by its
  * model.safetensors.index.json, else its only other *.safetensors.index.json, else its
- * model.safetensors, else all its *.safetensors. Errors: FORMAT, TRUNCATED, NOT_FOUND, UNSUPPORTED
- * (shapes or metadata too many to hold in bounded memory), IO, NO_MEMORY; the message names the
- * rule that is broken. Close with fp8_checkpoint_close. */
+ * model.safetensors, else all its *.safetensors. Errors: ARGUMENT (a NULL), FORMAT, TRUNCATED,
+ * NOT_FOUND, MISMATCH (the index was changed meanwhile), UNSUPPORTED (shapes or metadata too many
+ * to hold in bounded memory), IO, NO_MEMORY; the message names the rule that is broken. Close with
+ * fp8_checkpoint_close. */
 FP8_API fp8_status fp8_checkpoint_open(const fp8_context *ctx, const char *path,
                                        fp8_checkpoint **out, fp8_error *err);
 /* NULL is a no-op. */
 FP8_API void fp8_checkpoint_close(fp8_checkpoint *ckpt);
 FP8_API int64_t fp8_checkpoint_count(const fp8_checkpoint *ckpt);
-/* Tensor i of the checkpoint, ordered by shard and data offset; ARGUMENT past the last. The texts
- * belong to ckpt. */
+/* Tensor i of the checkpoint, ordered by shard and data offset; ARGUMENT if there is none, or for a
+ * NULL. The texts belong to ckpt. */
 FP8_API fp8_status fp8_checkpoint_tensor(const fp8_checkpoint *ckpt, int64_t i,
                                          fp8_tensor_info *out);
-/* The tensor called `name`; NOT_FOUND if there is none. */
+/* The tensor called `name`; NOT_FOUND if there is none, ARGUMENT for a NULL. */
 FP8_API fp8_status fp8_checkpoint_find(const fp8_checkpoint *ckpt, const char *name,
                                        size_t name_bytes, fp8_tensor_info *out);
 /* dst = bytes [begin, begin + bytes) of a tensor's data; info is this checkpoint's. Errors:
- * ARGUMENT (outside the tensor), IO, TRUNCATED, MISMATCH (the file was changed after open),
- * NOT_FOUND (it is gone). */
+ * ARGUMENT (a NULL, no tensor of ckpt, bytes outside it), IO, TRUNCATED and MISMATCH (the file was
+ * changed after open), NOT_FOUND (it is gone), FORMAT (it is no regular file now), NO_MEMORY. */
 FP8_API fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
                                        uint64_t begin, uint64_t bytes, void *dst, fp8_error *err);
 /* The dialect that config.json and the tensors speak, such as "hf-block"; "none" if nothing is
