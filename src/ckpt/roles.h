@@ -56,10 +56,4 @@ fp8_status fp8_roles_assign(const fp8_context *ctx, const fp8_checkpoint *ckpt, 
 /* Empty and zeroed roles are fine. */
 void fp8_roles_free(const fp8_context *ctx, fp8_roles *roles);
 
-/* out [gr, gc] = the scales of matrix `expert` (0 for a 2-D weight) of the weight tensor `w`, as a
- * view of `data`, the whole scale tensor's bytes, whatever its shape on disk. Errors: SCALE (the
- * weight has an unreadable problem), ARGUMENT. */
-fp8_status fp8_scale_view(const fp8_role_info *weight, const fp8_tensor_info *w, int64_t expert,
-                          void *data, fp8_tensor *out, fp8_error *err);
-
 #endif

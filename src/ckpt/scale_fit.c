@@ -181,19 +181,3 @@ bool fp8_input_scale_fits(const fp8_tensor_info *weight, const fp8_tensor_info *
         return all_ones(input->ndim - 1, input->shape + 1);
     return all_ones(input->ndim, input->shape);
 }
-
-fp8_status fp8_scale_view(const fp8_role_info *weight, const fp8_tensor_info *w, int64_t expert,
-                          void *data, fp8_tensor *out, fp8_error *err)
-{
-    extent e;
-    FP8_FAIL_IF(weight->role != FP8_ROLE_WEIGHT || (weight->problem && weight->problem->unreadable),
-                err, FP8_E_SCALE, "%s: %s", w->name,
-                weight->problem ? weight->problem->text : "it has no scale");
-    FP8_FAIL_IF(!extent_of(w, weight->grid, &e), err, FP8_E_ARGUMENT, "%s: its size overflows",
-                w->name);
-    FP8_FAIL_IF(expert < 0 || expert >= (e.experts ? e.experts : 1), err, FP8_E_ARGUMENT,
-                "%s: there is no matrix %lld", w->name, (long long)expert);
-    int64_t bytes = e.rows * e.cols * (fp8_dtype_bits(weight->scale) / 8);
-    *out = fp8_matrix((char *)data + expert * bytes, weight->scale, e.rows, e.cols);
-    return FP8_OK;
-}
