@@ -13,13 +13,14 @@
 #include "base/context.h"
 #include "base/size.h"
 #include "op/backend.h"
+#include "op/peak.h"
 
 #include "bench.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { ROUNDS = 40, READ_STEP = 1 << 20 };
+enum { ROUNDS = 40, READ_STEP = 1 << 20, SPINS = 100000 };
 
 typedef struct job {
     const fp8_panel_kernel *kernel;
@@ -28,8 +29,8 @@ typedef struct job {
     void *x;
     uint8_t *w;
     int64_t w_bytes;
-    int64_t spins;
-    float sink[64];
+    const fp8_kernel *peak; /* NULL: no multiply-adds are known for the level */
+    uint64_t sink;          /* so that nothing is left out */
 } job;
 
 static void die(const char *why)
@@ -70,23 +71,10 @@ static void product(void *arg)
     fp8_run_parallel(j->ctx, blocks * (j->n / FP8_TILE_COLS), task, arg);
 }
 
-/* A word of each line of four streams, fetched ahead: plain reading leaves a third of what the
- * memory gives. */
 static void read_part(void *arg, int64_t i)
 {
-    enum { STREAMS = 4, LINE = 64, AHEAD = 2048 };
     job *j = arg;
-    const char *p = (const char *)j->w + i * READ_STEP;
-    uint64_t sum[STREAMS] = {0}, word;
-    for (int64_t n = 0; n < READ_STEP / STREAMS; n += LINE)
-        for (int s = 0; s < STREAMS; s++) {
-            const char *line = p + s * (READ_STEP / STREAMS) + n;
-            __builtin_prefetch(line + AHEAD);
-            memcpy(&word, line, sizeof word);
-            sum[s] += word;
-        }
-    if (sum[0] + sum[1] + sum[2] + sum[3] == 1) /* never known to the compiler */
-        j->sink[i % 64] = 1;
+    __atomic_fetch_add(&j->sink, fp8_read_lines(j->w + i * READ_STEP, READ_STEP), __ATOMIC_RELAXED);
 }
 
 static void read_weights(void *arg)
@@ -95,97 +83,25 @@ static void read_weights(void *arg)
     fp8_run_parallel(j->ctx, j->w_bytes / READ_STEP, read_part, arg);
 }
 
-/* ---- the most that a level can do: chains of its multiply-add in registers ---- */
-
-enum { CHAINS = 12 };
-typedef float v8 __attribute__((vector_size(32)));
-typedef float v16 __attribute__((vector_size(64)));
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-#define UNROLL _Pragma("GCC unroll 12")
-#define DEFINE_SPIN(NAME, TARGET, VECTOR, START, STEP)                       \
-    __attribute__((target(TARGET))) static void NAME(float *sink, int64_t n) \
-    {                                                                        \
-        VECTOR acc[CHAINS];                                                  \
-        UNROLL for (int c = 0; c < CHAINS; c++) acc[c] = START;              \
-        for (int64_t i = 0; i < n; i++)                                      \
-            UNROLL for (int c = 0; c < CHAINS; c++)                          \
-            {                                                                \
-                acc[c] = STEP;                                               \
-                __asm__ volatile("" : "+x"(acc[c]));                         \
-            }                                                                \
-        UNROLL for (int c = 0; c < CHAINS; c++) sink[c] = acc[c][0];         \
-    }
-DEFINE_SPIN(spin_avx2, "avx2,fma", __m256, _mm256_set1_ps(1),
-            _mm256_fmadd_ps(acc[c], _mm256_set1_ps(0.5f), _mm256_set1_ps(0.5f)))
-DEFINE_SPIN(spin_avx512, "avx512f", __m512, _mm512_set1_ps(1),
-            _mm512_fmadd_ps(acc[c], _mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f)))
-DEFINE_SPIN(spin_bf16, "avx512f,avx512bf16", __m512, _mm512_set1_ps(1),
-            _mm512_dpbf16_ps(acc[c], (__m512bh)_mm512_set1_epi32(0),
-                             (__m512bh)_mm512_set1_epi32(0)))
-
-/* Four accumulators of 16 x 16, each +- [16, 32] times [32, 16]. */
-__attribute__((target("amx-tile,amx-bf16"))) static void spin_amx(float *sink, int64_t n)
+/* The multiply-adds of the kernel's level, as fp8_machine_peak measures them; NULL if there are
+ * none.
+ */
+static const fp8_kernel *peak_of(const fp8_panel_kernel *kernel)
 {
-    _Alignas(64) unsigned char config[64] = {1};
-    for (int t = 0; t < 8; t++) {
-        config[16 + 2 * t] = 64; /* bytes of a row */
-        config[48 + t] = 16;     /* rows */
-    }
-    __asm__ volatile("" ::"r"(config) : "memory"); /* gcc 12's intrinsic does not say it is read */
-    _tile_loadconfig(config);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    _tile_zero(4);
-    _tile_zero(5);
-    _tile_zero(6);
-    _tile_zero(7);
-    for (int64_t i = 0; i < n; i++) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_release();
-    sink[0] = 0;
-}
-#endif
-
-typedef struct peak {
-    fp8_isa isa;
-    fp8_dtype x;
-    double flop; /* of one step of all chains */
-    void (*spin)(float *sink, int64_t n);
-} peak;
-
-static const peak peaks[] = {
-#if defined(__x86_64__)
-    {FP8_ISA_AVX2, FP8_F32, 2.0 * 8 * CHAINS, spin_avx2},
-    {FP8_ISA_AVX512, FP8_F32, 2.0 * 16 * CHAINS, spin_avx512},
-    {FP8_ISA_AVX512_BF16, FP8_BF16, 4.0 * 16 * CHAINS, spin_bf16},
-    {FP8_ISA_AMX, FP8_BF16, 4 * 2.0 * 16 * 16 * 32, spin_amx},
-#endif
-    {0},
-};
-
-static const peak *peak_of(const fp8_panel_kernel *kernel)
-{
-    const peak *p = peaks;
-    while (p->spin && (p->isa != kernel->isa || p->x != kernel->x))
-        p++;
-    return p;
+    const fp8_kernel *k;
+    for (size_t i = 0; (k = fp8_kernel_at(i)); i++)
+        if (k->op == FP8_OP_PEAK && k->isa == kernel->isa)
+            return k;
+    return NULL;
 }
 
 static void spin_part(void *arg, int64_t i)
 {
     job *j = arg;
-    float sink[CHAINS];
-    peak_of(j->kernel)->spin(sink, j->spins);
-    j->sink[i % 64] += sink[0];
+    fp8_peak_run run = {.rounds = SPINS};
+    (void)i;
+    j->peak->fn.peak(&run);
+    __atomic_fetch_add(&j->sink, run.sum != 0, __ATOMIC_RELAXED);
 }
 
 static void spin(void *arg)
@@ -214,24 +130,26 @@ static double least(double a, double b)
 
 static void report(job *j)
 {
-    const peak *top = peak_of(j->kernel);
+    fp8_peak_run once = {.rounds = SPINS};
     double ours = 1e9, reading = 1e9, spinning = 1e9;
     j->w_bytes = j->n * j->k;
-    j->spins = 100000;
+    j->peak = peak_of(j->kernel);
+    if (j->peak)
+        j->peak->fn.peak(&once);
     for (int r = 0; r < ROUNDS; r++) {
         ours = least(ours, seconds_of(product, j));
         reading = least(reading, seconds_of(read_weights, j));
-        if (top->spin)
+        if (j->peak)
             spinning = least(spinning, seconds_of(spin, j));
     }
     const double flop = 2.0 * (double)j->m * (double)(j->n * j->k), bytes = (double)j->w_bytes;
-    const double most = (double)j->spins * top->flop * j->ctx->threads / spinning;
+    const double most = once.operations * j->ctx->threads / spinning;
     const double by_reading = bytes / reading; /* bytes a second */
     const double line = least(most, by_reading * 2 * (double)j->m);
     printf("bench panel kernel=%s threads=%d m=%lld [%lld,%lld] GFLOP/s=%.1f weights_GB/s=%.2f",
            j->kernel->name, j->ctx->threads, (long long)j->m, (long long)j->n, (long long)j->k,
            flop / ours * 1e-9, bytes / ours * 1e-9);
-    if (top->spin)
+    if (j->peak)
         printf(" peak=%.1f of_peak=%.2f of_roofline=%.2f", most * 1e-9, flop / ours / most,
                flop / ours / line);
     printf(" read_GB/s=%.2f of_read=%.2f\n", by_reading * 1e-9, bytes / ours / by_reading);
