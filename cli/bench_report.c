@@ -4,6 +4,8 @@
  * what was reached of a peak of this run; a ratio is the peer's time over ours. */
 #include "cli/bench_report.h"
 
+#include "cli/exit_code.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +53,7 @@ static void end(const cli_bench_report *r)
         cli_json_end(r->json, '}');
     else
         putchar('\n');
-    fflush(stdout);
+    cli_flush();
 }
 
 /* value / peak, no number if there is no peak. */
@@ -72,6 +74,15 @@ fp8_status cli_peaks_measure(cli_peaks *peaks, const fp8_context *ctx, double se
                                       err)) == FP8_OK)
         peaks->count++;
     return status == FP8_E_NOT_FOUND ? FP8_OK : status;
+}
+
+fp8_status cli_peaks_again(cli_peaks *peaks, const fp8_context *ctx, const char *name,
+                           double seconds, fp8_error *err)
+{
+    for (int i = 0; i < peaks->count; i++)
+        if (strcmp(peaks->items[i].name, name) == 0)
+            return fp8_machine_peak(ctx, i, seconds, &peaks->items[i], err);
+    return FP8_OK;
 }
 
 double cli_peak_of(const cli_peaks *peaks, const char *name)

@@ -12,7 +12,8 @@
 
 #define CLI_MOST_PEAKS 8
 
-/* What bounds the machine, measured at the start of the run. */
+/* What bounds the machine: all is measured at the start of a run, and what a case is compared with
+ * again before that. */
 typedef struct cli_peaks {
     fp8_peak items[CLI_MOST_PEAKS]; /* the first is that of reading */
     int count;
@@ -29,6 +30,9 @@ typedef struct cli_bench_report {
 /* Measures all peaks. Errors: those of fp8_machine_peak. */
 fp8_status cli_peaks_measure(cli_peaks *peaks, const fp8_context *ctx, double seconds,
                              fp8_error *err);
+/* Measures the peak of that name again, if there is one. */
+fp8_status cli_peaks_again(cli_peaks *peaks, const fp8_context *ctx, const char *name,
+                           double seconds, fp8_error *err);
 /* The peak of that name, 0 if there is none. */
 double cli_peak_of(const cli_peaks *peaks, const char *name);
 

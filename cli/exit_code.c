@@ -6,6 +6,7 @@
 #include "cli/escape.h"
 #include "cli/signals.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -82,6 +83,15 @@ int cli_usage_error(const char *format, ...)
     say_formatted(format, arguments);
     va_end(arguments);
     return CLI_USAGE;
+}
+
+int cli_flush(void)
+{
+    static int failed;
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && failed == 0)
+        failed = errno != 0 ? errno : EIO;
+    return failed;
 }
 
 void cli_json_error(cli_json *json, const fp8_error *err)

@@ -30,6 +30,9 @@ void cli_warning(const char *message);
 /* cli_error, and CLI_USAGE. */
 int cli_usage_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* Writes out what was printed: 0, or the errno with which standard output first did not take it. */
+int cli_flush(void);
+
 /* "error": {status, exit, message} of a JSON document. */
 void cli_json_error(cli_json *json, const fp8_error *err);
 

@@ -139,7 +139,7 @@ static int run(const cli_args *args, fp8_convert *conv, int64_t *warnings)
     double start = now();
     if (args->verbose && !args->json) {
         cli_plan_print_rows(conv);
-        fflush(stdout);
+        cli_flush();
     }
     cli_signals_stop(conv);
     fp8_status status = fp8_convert_run(conv, cli_meter_step, &meter, &err);

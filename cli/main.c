@@ -31,11 +31,11 @@ static void occupy_standard_streams(void)
  * reader that left early (`| head`) is not worth a message. */
 static int finish(int code)
 {
-    errno = 0;
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    const int failed = cli_flush();
+    if (failed == 0)
         return code;
-    if (errno != EPIPE)
-        cli_error("cannot write to standard output: %s", strerror(errno ? errno : EIO));
+    if (failed != EPIPE)
+        cli_error("cannot write to standard output: %s", strerror(failed));
     return code == CLI_DONE || code == CLI_BAD ? CLI_IO : code;
 }
 

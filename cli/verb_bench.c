@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PEAK_SECONDS    0.3 /* at most: cases that are timed for less get no better a peak */
+#define PEAK_SECONDS    0.3  /* at most: cases that are timed for less get no better a peak */
+#define AGAIN_SECONDS   0.05 /* for a peak before each case that is timed for longer */
 #define DEFAULT_SECONDS 0.5
 
 /* A run of the verb. */
@@ -27,6 +28,19 @@ const char *cli_bench_subject(int64_t i)
 {
     static const char *const names[] = {"linear", "quantize"};
     return i >= 0 && i < 2 ? names[i] : NULL;
+}
+
+/* What a case is compared with: reading and, unless NULL, the multiply-adds of a level. */
+static fp8_status peaks_again(bench *b, const char *isa, fp8_error *err)
+{
+    cli_peaks *peaks = &b->report.peaks;
+    fp8_status status = FP8_OK;
+    if (b->seconds <= AGAIN_SECONDS)
+        return FP8_OK;
+    status = cli_peaks_again(peaks, b->ctx, "read", AGAIN_SECONDS, err);
+    if (status == FP8_OK && isa != NULL)
+        status = cli_peaks_again(peaks, b->ctx, isa, AGAIN_SECONDS, err);
+    return status;
 }
 
 /* ---- linear ---- */
@@ -61,6 +75,8 @@ static fp8_status bench_linear(bench *b, const cli_linear_scheme *scheme, const 
 {
     cli_linear_case c;
     fp8_status status = cli_linear_case_make(&c, b->ctx, scheme, *shape, err);
+    if (status == FP8_OK)
+        status = peaks_again(b, c.chosen.isa, err);
     if (status == FP8_OK) {
         time_linear(b, &c);
         status = c.status;
@@ -79,6 +95,8 @@ static fp8_status bench_matrix(bench *b, const cli_linear_scheme *scheme, const 
     fp8_status status =
         cli_quantize_case_make(&c, b->ctx, of_x ? scheme->x : scheme->w, scheme->scale,
                                of_x ? shape->m : shape->n, shape->k, err);
+    if (status == FP8_OK)
+        status = peaks_again(b, NULL, err);
     if (status == FP8_OK) {
         b->times[0] = (cli_timed){.call = cli_quantize_case_call, .arg = &c};
         const int rounds = cli_time(b->times, 1, b->seconds);
@@ -109,6 +127,8 @@ static fp8_status bench_all(bench *b, bool linear, const cli_shapes *shapes, fp8
     const cli_linear_scheme *scheme;
     for (size_t s = 0; s < shapes->count; s++) {
         for (int64_t i = 0; (scheme = cli_linear_scheme_at(i)) != NULL; i++) {
+            if (cli_flush() != 0) /* nobody reads on */
+                return FP8_OK;
             if (b->scheme != NULL && strcmp(b->scheme, scheme->name) != 0)
                 continue;
             const fp8_status status =

@@ -4,6 +4,7 @@
 
 import json
 import re
+import subprocess
 
 import command
 
@@ -65,6 +66,13 @@ class LinearVerbs(command.Case):
             self.assertGreaterEqual(int(found["rounds"]), 5)
             flops = 2 * 2 * 64 * 96 / (float(found["ms"]) * 1e-3) * 1e-9
             self.assertAlmostEqual(float(found["GFLOP/s"]) / flops, 1, delta=0.01)
+
+    def test_bench_ends_quietly_when_nobody_reads(self):
+        program = [command.FP8, "bench", "linear", "--shape", "2x64x96", *QUICK]
+        with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as bench:
+            self.assertTrue(bench.stdout.readline().startswith(b"bench machine "))
+            bench.stdout.close()
+            self.assertEqual(bench.stderr.read(), b"")
 
     def test_bench_names_the_kernel_of_explain(self):
         line = fields(self.lines("linear", "--shape", "16x64x128", "--scheme", "block", kind="linear")[0])
