@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "number/dtype.h"
+#include "support/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -68,15 +69,14 @@ static inline double smallest_step(fp8_dtype dtype)
     return dtype == FP8_F32 ? 0x1p-149 : dtype == FP8_F16 ? 0x1p-24 : 0x1p-133;
 }
 
-/* What |y - exact| may be for a sum of k products of the size given (docs/numerics.md): each of
- * the k additions rounds by 2^-24 of at most `size`, the scales and the bias by as much a few times
- * more, Y's dtype once (`roundings` times, of at most the exact value and the error so far), and
- * bf16 products below the normal numbers of fp32 may be lost: 2^-126 each times the scales. */
+/* What |y - exact| may be for a sum of k products of the size given: that of the sum, with the bias
+ * (bf16 products below the normal numbers of fp32 may be lost, 2^-126 each times the scales), and
+ * Y's dtype once, `roundings` times, of at most the exact value and the error so far. */
 static inline double linear_bound(int64_t k, double exact, double size, double bias, double scale,
                                   fp8_dtype y, int roundings)
 {
-    const double sums = (double)(k + 8) * 0x1p-24 * (size + fabs(bias)) +
-                        (double)k * 0x1p-126 * (scale > 1 ? scale : 1);
+    const double lost = (double)k * 0x1p-126 * (scale > 1 ? scale : 1);
+    const double sums = sum_bound(k, size + fabs(bias), lost);
     const double last = unit_roundoff(y) * (fabs(exact) + fabs(bias) + sums) + smallest_step(y);
     return sums + roundings * last;
 }

@@ -271,7 +271,7 @@ static double element_of(const product *p, int64_t i, int64_t j, mutation wrong,
     const fp8_panel_run *run = &p->run;
     const int64_t columns = wrong == MUTATION_LAST_COLUMN ? run->k - 4 : run->k;
     double sum = run->accumulate ? (double)p->before[i * FP8_TILE_COLS + j] : 0;
-    *b = (bound_sums){p->x_dtype, run->k, run->cuts ? run->cuts : 1, fabs(sum), 0, 0, 0};
+    *b = (bound_sums){p->x_dtype, run->k, fabs(sum), 0, 0, 0};
     for (int64_t k = 0, s = 0; k < columns; k++) {
         while (run->cuts && run->cut[s + 1] <= k)
             s++;
