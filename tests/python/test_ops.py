@@ -11,6 +11,7 @@ import unittest
 
 try:
     import torch
+    import torch.library  # where PyTorch is not, python/torch, a folder of sources, bears its name
 except ImportError as missing:
     print(f"skipped: {missing} (script/bootstrap python)")
     sys.exit(77)
