@@ -6,7 +6,8 @@
  *
  *     bench_panel [KERNEL [M]]
  *
- * One line a kernel, number of threads and number of rows of X. Up to 4 rows the weights are larger
+ * One line a kernel, scales (none along K, or mx: a power of two every 32 columns), number of
+ * threads and number of rows of X. Up to 4 rows the weights are larger
  * than the last cache, else [4096, 4096]. roofline is the least of the peak and of what reading the
  * weights allows; figures are those of the fastest of the rounds, which other work on the machine
  * disturbs least. */
@@ -20,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ROUNDS = 40, READ_STEP = 1 << 20, SPINS = 100000 };
+enum { ROUNDS = 40, READ_STEP = 1 << 20, SPINS = 100000, MX_COLS = 32, K = 8192 };
 
 typedef struct job {
     const fp8_panel_kernel *kernel;
@@ -31,6 +32,10 @@ typedef struct job {
     int64_t w_bytes;
     const fp8_kernel *peak; /* NULL: no multiply-adds are known for the level */
     uint64_t sink;          /* so that nothing is left out */
+    bool mx;
+    int64_t cut[K / MX_COLS + 1];
+    float *w_scale;  /* [cuts, 64] of ones .. */
+    uint8_t *w_fold; /* .. and zeros */
 } job;
 
 static void die(const char *why)
@@ -60,6 +65,12 @@ static void task(void *arg, int64_t i)
         run.w = j->w + i / blocks * FP8_PANEL_GROUP * stride + k * FP8_PANEL_ROWS;
         run.k = fp8_min_i64(kernel->cols, j->k - k);
         run.accumulate = k > 0;
+        if (j->mx) {
+            run.cuts = fp8_ceil_div(run.k, MX_COLS);
+            run.cut = j->cut;
+            run.w_fold = kernel->x == FP8_BF16 ? j->w_fold : NULL;
+            run.w_scale = kernel->x == FP8_F32 ? j->w_scale : NULL;
+        }
         kernel->fn(&run);
     }
 }
@@ -146,9 +157,10 @@ static void report(job *j)
     const double most = once.operations * j->ctx->threads / spinning;
     const double by_reading = bytes / reading; /* bytes a second */
     const double line = least(most, by_reading * 2 * (double)j->m);
-    printf("bench panel kernel=%s threads=%d m=%lld [%lld,%lld] GFLOP/s=%.1f weights_GB/s=%.2f",
-           j->kernel->name, j->ctx->threads, (long long)j->m, (long long)j->n, (long long)j->k,
-           flop / ours * 1e-9, bytes / ours * 1e-9);
+    printf("bench panel kernel=%s scales=%s threads=%d m=%lld [%lld,%lld] GFLOP/s=%.1f "
+           "weights_GB/s=%.2f",
+           j->kernel->name, j->mx ? "mx" : "none", j->ctx->threads, (long long)j->m,
+           (long long)j->n, (long long)j->k, flop / ours * 1e-9, bytes / ours * 1e-9);
     if (j->peak)
         printf(" peak=%.1f of_peak=%.2f of_roofline=%.2f", most * 1e-9, flop / ours / most,
                flop / ours / line);
@@ -172,11 +184,24 @@ static void fill(job *j, int64_t x_floats, int64_t w_bytes)
         j->w[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24 & 0xBF); /* no NaN */
 }
 
+static void fill_scales(job *j)
+{
+    const int64_t scales = (int64_t)K / MX_COLS * FP8_TILE_COLS;
+    j->w_scale = new_memory(scales * 4);
+    j->w_fold = new_memory(scales);
+    memset(j->w_fold, 0, (size_t)scales);
+    for (int64_t i = 0; i < scales; i++)
+        j->w_scale[i] = 1;
+    for (int64_t s = 0; s <= K / MX_COLS; s++)
+        j->cut[s] = s * MX_COLS;
+}
+
 int main(int argc, char **argv)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 16, 32, 64, 256};
-    enum { COUNT = sizeof rows / sizeof *rows, MOST = 256, LARGE = 16384, MIDDLE = 4096, K = 8192 };
-    job j = {0};
+    enum { COUNT = sizeof rows / sizeof *rows, MOST = 256, LARGE = 16384, MIDDLE = 4096 };
+    static job j;
+    fill_scales(&j);
     j.x = new_memory((int64_t)MOST * (K + FP8_X_PAD) * 4);
     j.w = new_memory((int64_t)LARGE * K);
     fill(&j, (int64_t)MOST * (K + FP8_X_PAD), (int64_t)LARGE * K);
@@ -194,14 +219,19 @@ int main(int argc, char **argv)
                 j.n = j.m <= 4 ? LARGE : MIDDLE;
                 j.k = j.m <= 4 ? K : MIDDLE;
                 j.x_stride = j.k + FP8_X_PAD;
-                if (j.m >= j.kernel->min_m && j.m <= j.kernel->max_m &&
-                    (argc < 3 || j.m == atoll(argv[2])))
-                    report(&j);
+                for (int mx = 0; mx < 2; mx++) {
+                    j.mx = mx;
+                    if (j.m >= j.kernel->min_m && j.m <= j.kernel->max_m &&
+                        (argc < 3 || j.m == atoll(argv[2])))
+                        report(&j);
+                }
             }
             fp8_context_free(j.ctx);
         }
     }
     free(j.x);
     free(j.w);
+    free(j.w_scale);
+    free(j.w_fold);
     return 0;
 }

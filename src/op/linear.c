@@ -202,6 +202,7 @@ static void pack(packing *job, int64_t workers)
     fp8_run_crew(l->ctx, workers, panels, pack_task, job);
     l->has_nan = job->nan_found != 0;
     l->has_bias |= l->has_nan;
+    l->w_folds = fp8_linear_w_folds(l);
 }
 
 /* The three steps of a quantizer; work holds amax[units] and operand[units]. */
@@ -284,6 +285,7 @@ fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_erro
            (size_t)(linear->memory_bytes - (FP8_ALIGN - 1)));
     l->has_bias = linear->has_bias;
     l->has_nan = linear->has_nan;
+    l->w_folds = linear->w_folds;
     *out = l;
     return FP8_OK;
 }

@@ -2,7 +2,8 @@
  *
  * linear.h - the inside of a prepared linear: what was asked for, the packed weight, its scales
  * and bias. Y[M,N] = X[M,K] W[N,K]^T + bias[N]. Filled by linear_plan.c and linear.c, immutable
- * afterwards; run by linear_input.c (X) and linear_run.c (the rest). */
+ * afterwards; run by linear_input.c (X), linear_fold.c (scales that are powers of two) and
+ * linear_run.c (the rest). */
 #ifndef FP8_OP_LINEAR_H
 #define FP8_OP_LINEAR_H
 
@@ -49,6 +50,7 @@ struct fp8_linear {
     float *bias;     /* [n]; NaN where W's row has a NaN code */
     bool has_bias;   /* else bias is not to be added */
     bool has_nan;    /* W has a NaN code */
+    bool w_folds;    /* W's scales vary along K and can be folded into its codes */
     fp8_cuts w_cuts; /* of W's scales alone .. */
     fp8_cuts cuts;   /* .. and of W's and X's */
 };
@@ -91,16 +93,29 @@ typedef struct fp8_prepared_x {
     void *rows;      /* [m, k], 64-byte aligned */
     float *scale;    /* [m, scale_count] of the segments of linear->cuts, or [m,1]; NULL = 1 */
     int64_t scale_count;
+    bool folds; /* scales along K are folded into rows of BF16, what is left is [m,1] */
 } fp8_prepared_x;
 
 /* Bytes of workspace for m rows: of what is kept, and of what preparing needs meanwhile. false: too
  * large. */
 bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *kept,
                           uint64_t *meanwhile);
-/* Checks, quantizes and lays out x[m,k] as `dtype`. Errors: SCALE, NAN. */
+/* Checks, quantizes and lays out x[m,k] as out->dtype, with out->folds. Errors: SCALE, NAN. */
 fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
-                         fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
-                         fp8_error *err);
+                         void *kept, void *meanwhile, fp8_prepared_x *out, fp8_error *err);
+
+/* ---- scales along K that are powers of two, linear_fold.c ---- */
+
+/* Whether W's scales can be folded, which is w_folds; reads its scales, and codes where it must. */
+bool fp8_linear_w_folds(const fp8_linear *linear);
+/* Whether all scales along K can: of X they must be E8M0. */
+bool fp8_linear_folds(const fp8_linear *linear, const fp8_tensor *x_scales);
+/* x[k] in bf16 times its scales, one for each `unit` columns, but for a factor that is returned. */
+float fp8_fold_row(uint16_t *x, int64_t k, const float *scale, int64_t unit);
+/* fold[n] of panel.h for n scales, or for their exponents as in E8M0. The folds may take the place
+ * of their scales. */
+void fp8_folds_of_scales(uint8_t *fold, const float *scale, int64_t n);
+void fp8_folds_of_exponents(uint8_t *fold, const uint8_t *exponent, int64_t n);
 
 /* That the workspace of a run is large enough for the rows of `in` and apart from both matrices.
  * Errors: ARGUMENT, STRIDE. */

@@ -6,6 +6,7 @@
  *
  *     bf16:  x[i,k] = code[i,k]            scale[i,s] of segment s of linear->cuts
  *     fp32:  x[i,k] = code[i,k] * scale    the same, in fp32, if it varies along K
+ *     bf16 that folds: linear_fold.c       scale[i], what is left
  *
  * X in high precision is quantized first, if the activation asks for it, a few rows at a time. */
 #include "base/size.h"
@@ -127,6 +128,8 @@ static void place_scales(const input_job *job, int64_t i, const float *scale)
     const int64_t unit = l->plan.x_unit_cols;
     if (!l->plan.x_along_k) {
         job->out.scale[i] = l->plan.k > 0 ? scale[0] : 1; /* no columns, no scales */
+    } else if (job->out.folds) {
+        job->out.scale[i] = fp8_fold_row(prepared_row(job, i), l->plan.k, scale, unit);
     } else if (job->out.dtype == FP8_BF16) {
         for (int64_t s = 0; s < l->cuts.count; s++)
             job->out.scale[i * l->cuts.count + s] = scale[l->cuts.at[s] / unit];
@@ -317,20 +320,17 @@ static fp8_status verdict(const input_job *job, fp8_error *err)
 }
 
 fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
-                         fp8_dtype dtype, void *kept, void *meanwhile, fp8_prepared_x *out,
-                         fp8_error *err)
+                         void *kept, void *meanwhile, fp8_prepared_x *out, fp8_error *err)
 {
     const fp8_linear_plan *p = &linear->plan;
     const int64_t m = x->shape[0];
-    input_job job = {.linear = linear, .x = x, .x_scales = x_scales};
-    job.out = (fp8_prepared_x){.dtype = dtype, .stride = row_stride(linear), .rows = kept};
-    const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(dtype) / 8));
-    if (p->x_is_scaled) {
-        const bool folded = p->x_along_k && dtype == FP8_F32;
+    input_job job = {.linear = linear, .x = x, .x_scales = x_scales, .out = *out};
+    job.out.stride = row_stride(linear);
+    job.out.rows = kept;
+    const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(out->dtype) / 8));
+    if (p->x_is_scaled && !(p->x_along_k && out->dtype == FP8_F32)) {
         job.out.scale = (float *)(void *)((char *)kept + fp8_align((uint64_t)m * row_bytes));
-        job.out.scale_count = p->x_along_k ? linear->cuts.count : 1;
-        if (folded)
-            job.out.scale = NULL;
+        job.out.scale_count = p->x_along_k && !out->folds ? linear->cuts.count : 1;
     }
     job.piece_rows = piece_rows(m, p->k);
     job.workers = meanwhile;

@@ -37,7 +37,7 @@ typedef struct run_job {
 /* A worker's part of the workspace, 64-byte aligned. */
 typedef struct bench {
     float *c;       /* [rows, 64] */
-    float *w_scale; /* [cuts, 64], or [1, 64] of scales that do not vary along K */
+    float *w_scale; /* [cuts, 64], or [1, 64] of scales that do not vary along K, or folds */
     int64_t *cut;   /* [cuts + 1] relative to the columns at hand */
     void *scratch;  /* the kernel's */
 } bench;
@@ -118,7 +118,7 @@ static bool kernel_scales_w(const run_job *job)
 
 static bool kernel_scales_x(const run_job *job)
 {
-    return job->linear->plan.x_along_k && job->x.dtype == FP8_BF16;
+    return job->linear->plan.x_along_k && job->x.dtype == FP8_BF16 && !job->x.folds;
 }
 
 /* The last cut, or the end, that lies at most `cols` behind `from`; from + cols in the middle of a
@@ -135,18 +135,34 @@ static int64_t chunk_end(const run_job *job, int64_t from)
     return end > from ? end : from + cols;
 }
 
-/* w_scale[cuts, 64] of the segments of a run, from segment `first` on. */
+/* The same as folds, in `to` too. */
+static void load_w_folds(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    uint8_t *fold = (uint8_t *)to;
+    if (p->scale == FP8_E8M0FNU && p->scale_tile == FP8_TILE_COLS && n % FP8_TILE_COLS == 0) {
+        const uint8_t *from = job->linear->scales + fp8_linear_scale_index(p, n, col);
+        fp8_folds_of_exponents(fold, from, count * FP8_TILE_COLS);
+    } else {
+        load_w_scales(job, col, count, n, to);
+        fp8_folds_of_scales(fold, to, count * FP8_TILE_COLS);
+    }
+}
+
+/* w_scale[cuts, 64], or folds, of the segments of a run, from segment `first` on. */
 static void scale_cuts(const run_job *job, const fp8_panel_run *run, int64_t first, int64_t n,
                        float *w_scale)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const int64_t origin = p->desc.w_origin.cols;
+    const int64_t bytes = FP8_TILE_COLS * (job->x.folds ? 1 : (int64_t)sizeof *w_scale);
     int64_t count;
     for (int64_t s = 0; s < run->cuts; s += count) {
         const int64_t col = (job->cuts->at[first + s] + origin) / p->unit_cols;
         /* Cuts that are all W's own have columns of scales that follow each other. */
         count = job->cuts->count == p->scale_cols ? run->cuts : 1;
-        load_w_scales(job, col, count, n, w_scale + s * FP8_TILE_COLS);
+        void *to = (uint8_t *)w_scale + s * bytes;
+        (job->x.folds ? load_w_folds : load_w_scales)(job, col, count, n, to);
     }
 }
 
@@ -167,7 +183,10 @@ static void cut_run(const run_job *job, fp8_panel_run *run, int64_t from, int64_
     run->cut = b->cut;
     if (kernel_scales_w(job)) {
         scale_cuts(job, run, first, n, b->w_scale);
-        run->w_scale = b->w_scale;
+        if (job->x.folds)
+            run->w_fold = (const uint8_t *)b->w_scale;
+        else
+            run->w_scale = b->w_scale;
     }
 }
 
@@ -215,7 +234,7 @@ static void finish_rows(const run_job *job, int64_t row, int64_t rows, int64_t n
     if (w_scaled)
         load_w_scales(job, 0, 1, n, b->w_scale);
     for (int64_t i = 0; i < rows; i++) {
-        const bool x_scaled = l->plan.x_is_scaled && !l->plan.x_along_k;
+        const bool x_scaled = job->x.scale && !kernel_scales_x(job);
         job->finish(&(fp8_finish_run){.c = b->c + i * FP8_TILE_COLS,
                                       .x_scale = x_scaled ? job->x.scale[row + i] : 1,
                                       .w_scale = w_scaled ? b->w_scale : NULL,
@@ -332,14 +351,16 @@ fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor
     return fp8_check_apart(out, out_name, &space, "the workspace", err);
 }
 
-static void choose(run_job *job, const fp8_tensor *x)
+static void choose(run_job *job, const fp8_tensor *x, const fp8_tensor *x_scales)
 {
     const fp8_linear *l = job->linear;
     const int64_t m = x->shape[0];
     const fp8_panel_problem problem = fp8_panel_problem_of(l->ctx, &l->plan, m, x->dtype);
     const bool contiguous = job->y->stride[1] == 1;
     job->kernel = fp8_panel_pick(&problem);
-    job->cuts = job->kernel->x == FP8_BF16 ? &l->cuts : &l->w_cuts;
+    job->x.dtype = job->kernel->x;
+    job->x.folds = job->x.dtype == FP8_BF16 && fp8_linear_folds(l, x_scales);
+    job->cuts = job->x.dtype == FP8_BF16 && !job->x.folds ? &l->cuts : &l->w_cuts;
     job->finish = fp8_kernel_pick(contiguous ? l->ctx->isa : FP8_ISA_SCALAR, FP8_OP_FINISH, FP8_F32,
                                   job->y->dtype)
                       ->fn.finish;
@@ -360,9 +381,9 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     const int64_t m = x->shape[0], workers = worker_count(linear, m);
     uint8_t *base = (uint8_t *)fp8_align((uintptr_t)workspace);
     uint64_t kept, rest;
-    choose(&job, x);
+    choose(&job, x, x_scales);
     bytes_for(linear, job.kernel, m, &kept, &rest);
-    FP8_TRY(fp8_prepare_x(linear, x, x_scales, job.kernel->x, base, base + kept, &job.x, err));
+    FP8_TRY(fp8_prepare_x(linear, x, x_scales, base, base + kept, &job.x, err));
     cut_tasks(&job, m, workers);
     job.benches = base + kept;
     job.bench_bytes = bench_bytes(linear, job.kernel, job.rows);

@@ -25,6 +25,7 @@ enum {
     FP8_PANEL_GROUP = 4,  /* panels that a kernel takes at once, at most */
     FP8_TILE_COLS = 64,   /* columns of the kernel's result: a group's rows of W */
     FP8_X_PAD = 32,       /* rows of prepared X are padded with zeros to a multiple of this */
+    FP8_FOLD_MOST = 60,   /* of w_fold */
 };
 
 enum { FP8_ALIGN = 64 }; /* bytes, of what kernels are given */
@@ -52,7 +53,10 @@ static inline int64_t fp8_panel_offset(int64_t n, int64_t col, int64_t k)
  * Unless `cuts` is 0, columns [cut[s], cut[s+1]) form a segment, whose sum for (i,j) counts
  * x_scale[i,s] * w_scale[s,j] times. Sums are fp32, in an order that depends on the kernel, k and
  * the cuts alone: not on m, nor on the row's place. Kernels for x in F32 may multiply the weights
- * by w_scale before they multiply x. Only the columns of the panels given are written. */
+ * by w_scale before they multiply x. Only the columns of the panels given are written.
+ *
+ * With w_fold, for x in BF16, a weight of segment s counts 2^-w_fold[s,j] times, which is exact in
+ * bf16; there are no other scales, and one sum goes through all segments. */
 typedef struct fp8_panel_run {
     const void *x;    /* [m,k] BF16 or F32 as the kernel's row says; 64-byte aligned rows, zero from
                          the last column of X to the next multiple of FP8_X_PAD */
@@ -68,10 +72,11 @@ typedef struct fp8_panel_run {
     const float *x_scale;   /* [m, cuts]; NULL = ones, and always with x in F32 */
     int64_t x_scale_stride; /* elements from row to row */
     const float *w_scale;   /* [cuts, 64]; NULL = ones; 64-byte aligned */
-    fp8_dtype code;         /* E4M3FN, E4M3FNUZ, E5M2 */
-    fp8_dtype rounded;      /* with x in F32: BF16 or F16, to which weight times scale is rounded;
-                               NONE = not */
-    void *scratch;          /* of the kernel's scratch_bytes, 64-byte aligned */
+    const uint8_t *w_fold; /* [cuts, 64] 0..FP8_FOLD_MOST, or NULL; 64-byte aligned; not for E5M2 */
+    fp8_dtype code;        /* E4M3FN, E4M3FNUZ, E5M2 */
+    fp8_dtype rounded;     /* with x in F32: BF16 or F16, to which weight times scale is rounded;
+                              NONE = not */
+    void *scratch;         /* of the kernel's scratch_bytes, 64-byte aligned */
 } fp8_panel_run;
 typedef void fp8_kernel_panel(const fp8_panel_run *run);
 

@@ -30,7 +30,7 @@ typedef struct product {
     fp8_panel_run run;
     fp8_dtype x_dtype;
     int64_t cut[MAX_CUTS + 1];
-    guard x, w, c, x_scale, w_scale, scratch;
+    guard x, w, c, x_scale, w_scale, w_fold, scratch;
     float *before; /* c before it is added to */
 } product;
 
@@ -42,7 +42,7 @@ typedef struct spec {
     int cuts;         /* 0: no scales; else a scale for about each of so many parts */
     int64_t multiple; /* of which every cut is one */
     bool uneven, accumulate;
-    bool x_scales, w_scales;
+    bool x_scales, w_scales, folds; /* folds: instead of both, where the kernel can */
     uint32_t seed;
 } spec;
 
@@ -102,6 +102,16 @@ static float *new_scales(guard *g, int64_t n, const spec *w, uint32_t *seed)
         }
     }
     return scale;
+}
+
+/* n folds at the end of a page, in both of whose ends there are some; few with FILL_WHOLE. */
+static uint8_t *new_folds(guard *g, int64_t n, const spec *w, uint32_t *seed)
+{
+    *g = guard_new((size_t)n);
+    uint8_t *fold = guard_at_end(g, (size_t)n);
+    for (int64_t i = 0; i < n; i++)
+        fold[i] = (uint8_t)(next_random(seed) % (w->fill == FILL_WHOLE ? 3 : FP8_FOLD_MOST + 1));
+    return fold;
 }
 
 static void make_cuts(product *p, const spec *w, uint32_t *seed)
@@ -174,9 +184,12 @@ static void make_product(product *p, const fp8_panel_kernel *kernel, const spec 
     make_c(p, w, &seed);
     if (w->cuts)
         make_cuts(p, w, &seed);
-    if (w->cuts && w->w_scales)
+    const bool folds = w->cuts && w->folds && kernel->x == FP8_BF16 && w->code != FP8_E5M2;
+    if (folds)
+        p->run.w_fold = new_folds(&p->w_fold, p->run.cuts * FP8_TILE_COLS, w, &seed);
+    if (w->cuts && w->w_scales && !folds)
         p->run.w_scale = new_scales(&p->w_scale, p->run.cuts * FP8_TILE_COLS, w, &seed);
-    if (w->cuts && w->x_scales && kernel->x == FP8_BF16) {
+    if (w->cuts && w->x_scales && !folds && kernel->x == FP8_BF16) {
         p->run.x_scale = new_scales(&p->x_scale, w->m * p->run.cuts, w, &seed);
         p->run.x_scale_stride = p->run.cuts;
     }
@@ -187,7 +200,7 @@ static void make_product(product *p, const fp8_panel_kernel *kernel, const spec 
 
 static void free_product(product *p)
 {
-    guard *all[] = {&p->x, &p->w, &p->c, &p->x_scale, &p->w_scale, &p->scratch};
+    guard *all[] = {&p->x, &p->w, &p->c, &p->x_scale, &p->w_scale, &p->w_fold, &p->scratch};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]->map)
             guard_free(all[i]);
@@ -211,6 +224,7 @@ static void run_columns(const fp8_panel_kernel *kernel, const fp8_panel_run *who
     run.cut = cut;
     run.x_scale = whole->x_scale ? whole->x_scale + s : NULL;
     run.w_scale = whole->w_scale ? whole->w_scale + s * FP8_TILE_COLS : NULL;
+    run.w_fold = whole->w_fold ? whole->w_fold + s * FP8_TILE_COLS : NULL;
     kernel->fn(&run);
 }
 
@@ -244,6 +258,8 @@ static double scale_of(const fp8_panel_run *run, int64_t i, int64_t j, int64_t s
         s--;
     if (wrong == MUTATION_SWAPPED_SCALES)
         j ^= 1;
+    if (run->w_fold)
+        return ldexp(1, -run->w_fold[s * FP8_TILE_COLS + j]);
     const double xs = run->x_scale ? (double)run->x_scale[i * run->x_scale_stride + s] : 1;
     return run->w_scale ? xs * (double)run->w_scale[s * FP8_TILE_COLS + j] : xs;
 }
@@ -283,7 +299,7 @@ static double element_of(const product *p, int64_t i, int64_t j, mutation wrong,
         b->products += fabs(x * w);
         b->weights += fabs(w);
         b->inputs += fabs(x);
-        b->scales += scale;
+        b->scales += run->w_fold ? 1 : scale; /* of what may be flushed */
     }
     return sum;
 }
@@ -344,6 +360,7 @@ static spec variant(const fp8_panel_kernel *kernel, int64_t m, int64_t k, int n)
                   .accumulate = n / 2 % 2,
                   .x_scales = n % 7 != 3,
                   .w_scales = n % 7 != 5,
+                  .folds = n % 11 > 6,
                   .seed = (uint32_t)(n * 7919 + m * 31 + k)};
 }
 

@@ -23,6 +23,7 @@ typedef struct operands {
     guard x, w, scratch;
     _Alignas(64) float c[MOST_ROWS * FP8_TILE_COLS], want[MOST_ROWS * FP8_TILE_COLS];
     _Alignas(64) float w_scale[MOST_CUTS * FP8_TILE_COLS];
+    _Alignas(64) uint8_t w_fold[MOST_CUTS * FP8_TILE_COLS];
     float x_scale[MOST_ROWS * MOST_CUTS];
     int64_t cut[MOST_CUTS + 1];
 } operands;
@@ -64,6 +65,8 @@ static void fill_run(operands *o, fp8_panel_run *run)
         o->x_scale[i] = small_scale();
     for (int64_t i = 0; i < run->cuts * FP8_TILE_COLS; i++)
         o->w_scale[i] = small_scale();
+    for (int64_t i = 0; i < run->cuts * FP8_TILE_COLS; i++)
+        o->w_fold[i] = (uint8_t)next_random(4);
     const size_t scratch_bytes = (size_t)(stride / 2 * PAIR_BYTES);
     run->x = x;
     run->w = w;
@@ -94,6 +97,10 @@ static fp8_panel_run make_run(operands *o, int64_t m)
         run.x_scale = o->x_scale;
     if (run.cuts && next_random(3))
         run.w_scale = o->w_scale;
+    if (run.cuts && !next_random(3)) {
+        run.w_fold = o->w_fold;
+        run.x_scale = run.w_scale = NULL;
+    }
     return run;
 }
 

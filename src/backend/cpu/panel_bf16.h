@@ -3,8 +3,10 @@
  * panel_bf16.h - a packed weight turned into bf16, 64 codes at a time.
  * Magnitudes are looked up: the upper and the lower byte of a bf16 each in a
  * table of 128 bytes (two registers); the sign is the code's. Every finite code
- * is exact, e5m2 keeps its infinity, a NaN code becomes some number or NaN. For
- * files that are compiled with VBMI and AVX512_BF16 only. */
+ * is exact, e5m2 keeps its infinity, a NaN code becomes some number or NaN, -0
+ * becomes 0. Powers of two are folded in by taking them off the exponents, where
+ * zero stays zero as it cannot become less. For files that are compiled with VBMI
+ * and AVX512_BF16 only. */
 #ifndef FP8_BACKEND_CPU_PANEL_BF16_H
 #define FP8_BACKEND_CPU_PANEL_BF16_H
 
@@ -45,7 +47,8 @@ enum {
     BYTE(0), BYTE(0x3780), BYTE(0x3800), BYTE(0x3840), FIVE(QUARTERS, BYTE, 113),        \
         FIVE(QUARTERS, BYTE, 118), FIVE(QUARTERS, BYTE, 123), FIVE(QUARTERS, BYTE, 128), \
         FIVE(QUARTERS, BYTE, 133), FIVE(QUARTERS, BYTE, 138), QUARTERS(BYTE, 255)
-#define UPPER_BYTE(bits) ((bits) >> 8)
+/* Bit 7 of the upper byte: the number has a sign. */
+#define UPPER_BYTE(bits) ((bits) >> 8 | ((bits) != 0 ? 0x80 : 0))
 #define LOWER_BYTE(bits) ((bits)&0xFF)
 
 typedef struct code_table {
@@ -72,6 +75,21 @@ PANEL_FN decoder decoder_of(fp8_dtype code)
     return d;
 }
 
+/* What w_fold of a panel's rows takes off both bf16 of each lane. */
+PANEL_FN __m512i load_fold(const uint8_t *w_fold)
+{
+    const __m512i fold =
+        _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(const void *)w_fold));
+    return _mm512_or_si512(_mm512_slli_epi32(fold, 7), _mm512_slli_epi32(fold, 16 + 7));
+}
+
+/* pair times the powers of two of load_fold. */
+PANEL_FN void fold_block(__m512i pair[2], __m512i fold)
+{
+    pair[0] = _mm512_subs_epu16(pair[0], fold);
+    pair[1] = _mm512_subs_epu16(pair[1], fold);
+}
+
 /* pair[h], lane r = bf16 of W[r, 2h], W[r, 2h + 1] of the block at w. */
 PANEL_FN void decode_block(__m512i pair[2], const decoder *d, const uint8_t *w)
 {
@@ -79,7 +97,7 @@ PANEL_FN void decode_block(__m512i pair[2], const decoder *d, const uint8_t *w)
     const __m512i lower = _mm512_permutex2var_epi8(d->lower[0], codes, d->lower[1]);
     const __m512i magnitude = _mm512_permutex2var_epi8(d->upper[0], codes, d->upper[1]);
     const __m512i upper =
-        _mm512_ternarylogic_epi64(magnitude, codes, d->sign, 0xF8); /* m | c & s */
+        _mm512_ternarylogic_epi64(magnitude, codes, d->sign, 0xD0); /* m & (c | ~s) */
     pair[0] = _mm512_unpacklo_epi8(lower, upper);
     pair[1] = _mm512_unpackhi_epi8(lower, upper);
 }
@@ -103,15 +121,21 @@ PANEL_FN const uint8_t *block_at(const fp8_panel_run *run, int64_t p, int64_t co
     return run->w + p * run->w_stride + col * FP8_PANEL_ROWS;
 }
 
-/* The run's segments as the kernels walk them: without cuts one, whose sums are c's own. */
+/* Whether segments have sums of their own, which are scaled when they are added to c. */
+PANEL_FN bool is_segmented(const fp8_panel_run *run)
+{
+    return run->cuts && !run->w_fold;
+}
+
+/* The run's sums as the kernels walk them: a segment each, or one, which is c's own. */
 PANEL_FN int64_t segment_count(const fp8_panel_run *run)
 {
-    return run->cuts ? run->cuts : 1;
+    return is_segmented(run) ? run->cuts : 1;
 }
 
 PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
 {
-    return run->cuts ? run->cut[s + 1] : run->k;
+    return is_segmented(run) ? run->cut[s + 1] : run->k;
 }
 
 /* Loops over a tile, whose sums must be registers. FP8_ROLLED: instrumented code is left alone,

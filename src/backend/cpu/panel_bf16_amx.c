@@ -99,19 +99,33 @@ PANEL_FN int64_t scratch_column(const fp8_panel_run *run, int64_t col)
     return run->m > STEP ? col : col % RING_COLS;
 }
 
-/* The scratch of the step's panels for columns [col, col + 32), zeros behind the last. */
-PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col)
+/* What is taken off the exponents of panel p in columns [col, col + 32), which are of one segment;
+ * *segment is one before them, or theirs. */
+PANEL_FN __m512i fold_at(const fp8_panel_run *run, int64_t p, int64_t col, int64_t *segment)
 {
-    for (int64_t at = col; at < col + TILE_X_COLS; at += FP8_PANEL_COLS)
-        for (int64_t p = s->panel; p <= s->panel + s->both_panels; p++) {
+    if (!run->w_fold)
+        return _mm512_setzero_si512();
+    while (run->cut[*segment + 1] <= col)
+        ++*segment;
+    return load_fold(run->w_fold + *segment * FP8_TILE_COLS + p * FP8_PANEL_ROWS);
+}
+
+/* The scratch of the step's panels for columns [col, col + 32), zeros behind the last. */
+PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col, int64_t *segment)
+{
+    for (int64_t p = s->panel; p <= s->panel + s->both_panels; p++) {
+        const __m512i fold = fold_at(s->run, p, col, segment);
+        for (int64_t at = col; at < col + TILE_X_COLS; at += FP8_PANEL_COLS) {
             __m512i pair[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
             if (at < s->run->k) {
                 const uint8_t *w = block_at(s->run, p, at);
                 fetch(w, STREAM_AHEAD);
                 decode_block(pair, d, w);
+                fold_block(pair, fold);
             }
             store_block(s->run, p, scratch_column(s->run, at), pair);
         }
+    }
 }
 
 /* sums += x[rows, columns] w[panels, columns]^T. The first step decodes W as it goes, ahead of
@@ -120,13 +134,14 @@ PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
 {
     const decoder d = decoder_of(s->run->code);
     const int64_t x_bytes = s->run->x_stride * 2;
+    int64_t segment = 0; /* of w_fold */
     if (s->first && begin == 0)
-        decode_columns(s, &d, 0);
+        decode_columns(s, &d, 0, &segment);
     for (int64_t col = begin; col < end; col += TILE_X_COLS) {
         const uint16_t *x = s->x + col;
         const uint8_t *w = s->w + scratch_column(s->run, col) / 2 * PAIR_BYTES;
         if (s->first && col + TILE_X_COLS < s->run->k)
-            decode_columns(s, &d, col + TILE_X_COLS);
+            decode_columns(s, &d, col + TILE_X_COLS, &segment);
         settle_memory(w);
         _tile_loadd(4, x, x_bytes);
         _tile_loadd(6, w, PAIR_BYTES);
@@ -182,9 +197,9 @@ static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t
                     .both_rows = rows > TILE,
                     .both_panels = panel + 1 < run->panels,
                     .first = row == 0};
-    if (run->cuts && s.both_panels) {
+    if (is_segmented(run) && s.both_panels) {
         add_segments(&s, rows, 2);
-    } else if (run->cuts) {
+    } else if (is_segmented(run)) {
         add_segments(&s, rows, 1);
     } else {
         if (run->accumulate)
