@@ -63,6 +63,17 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
 fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *desc, int64_t n,
                                  int64_t k, fp8_dtype w_dtype, fp8_error *err);
 
+/* A linear with memory for all of it: codes and scales are zero where padding is, the cuts and the
+ * widths filled in, the rest undefined. Error: NO_MEMORY. */
+fp8_status fp8_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *plan,
+                               fp8_linear **out, fp8_error *err);
+/* fp8_linear_clone into another context. */
+fp8_status fp8_linear_copy(const fp8_context *ctx, const fp8_linear *linear, fp8_linear **out,
+                           fp8_error *err);
+/* *to = *from, at to's addresses; false if they differ in shape or formats, and then nothing has
+ * changed. Nobody may run `to` meanwhile. */
+bool fp8_linear_assign(fp8_linear *to, const fp8_linear *from);
+
 /* Whether X may have this dtype. Errors: DTYPE. */
 fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err);
 
@@ -77,6 +88,13 @@ static inline int64_t fp8_linear_scale_index(const fp8_linear_plan *plan, int64_
 {
     return (row / plan->scale_tile * plan->scale_cols + col) * plan->scale_tile +
            row % plan->scale_tile;
+}
+
+/* Scale (row, col) of W. */
+static inline uint8_t *fp8_linear_scale_at(const fp8_linear *l, int64_t row, int64_t col)
+{
+    return l->scales +
+           fp8_linear_scale_index(&l->plan, row, col) * (fp8_dtype_bits(l->plan.scale) / 8);
 }
 
 /* Row of the scales that row n of W has. */

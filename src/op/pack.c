@@ -7,54 +7,43 @@
 
 #include <string.h>
 
-/* Two neighbouring codes of a row, which are neighbours in a block too. */
-static void copy_row(uint8_t *panel, int64_t row, const uint8_t *codes, int64_t k)
+/* to = the bytes of a row from a column that is a multiple of 4 on. Two neighbouring codes of a row
+ * are neighbours in a block too. */
+static void copy_row(uint8_t *to, const uint8_t *codes, int64_t n)
 {
-    uint8_t *to = panel + row / 4 * 16 + row % 4 * 2;
     int64_t col = 0;
-    for (; col + 4 <= k; col += 4, to += FP8_PANEL_BYTES) {
+    for (; col + 4 <= n; col += 4, to += FP8_PANEL_BYTES) {
         memcpy(to, codes + col, 2);
         memcpy(to + 8, codes + col + 2, 2);
     }
-    for (int64_t c = 0; c < k - col; c++)
+    for (int64_t c = 0; c < n - col; c++)
         to[c / 2 * 8 + c % 2] = codes[col + c];
 }
 
-static void gather_row(uint8_t *panel, int64_t row, const uint8_t *codes, int64_t stride, int64_t k)
+/* The 256 flags of the codes that are NaN. */
+static void find_nan_codes(fp8_dtype dtype, bool is_nan[256])
 {
-    for (int64_t col = 0; col < k; col++)
-        panel[fp8_panel_offset(row, col, k)] = codes[col * stride];
-}
-
-uint32_t fp8_nan_rows(const fp8_tensor *w, int64_t first)
-{
-    const int64_t rows = fp8_min_i64(FP8_PANEL_ROWS, w->shape[0] - first);
-    bool is_nan[256];
-    uint32_t nan_rows = 0;
     for (uint32_t code = 0; code < 256; code++)
-        is_nan[code] = fp8_dtype_is_nan(w->dtype, code);
-    for (int64_t row = 0; row < rows; row++) {
-        const uint8_t *codes = (const uint8_t *)w->data + (first + row) * w->stride[0];
-        bool any = false;
-        for (int64_t col = 0; col < w->shape[1]; col++)
-            any |= is_nan[codes[col * w->stride[1]]];
-        nan_rows |= (uint32_t)any << row;
-    }
-    return nan_rows;
+        is_nan[code] = fp8_dtype_is_nan(dtype, code);
 }
 
-void fp8_pack_panel(uint8_t *panel, const fp8_tensor *w, int64_t first)
+void fp8_pack_codes(const fp8_packed *to, const fp8_tensor *codes, int64_t row, int64_t col)
 {
-    const int64_t k = w->shape[1];
-    const int64_t rows = fp8_min_i64(FP8_PANEL_ROWS, w->shape[0] - first);
-    if (rows < FP8_PANEL_ROWS || k % FP8_PANEL_COLS)
-        memset(panel, 0, (size_t)fp8_panel_stride(k));
-    for (int64_t row = 0; row < rows; row++) {
-        const uint8_t *codes = (const uint8_t *)w->data + (first + row) * w->stride[0];
-        if (w->stride[1] == 1)
-            copy_row(panel, row, codes, k);
+    const int64_t n = codes->shape[1], stride = codes->stride[1];
+    bool is_nan[256];
+    find_nan_codes(codes->dtype, is_nan);
+    for (int64_t i = 0; i < codes->shape[0]; i++) {
+        const uint8_t *from = (const uint8_t *)codes->data + i * codes->stride[0];
+        bool any = false;
+        for (int64_t j = 0; j < n; j++)
+            any |= is_nan[from[j * stride]];
+        if (any)
+            to->nan_rows[row + i] = 1;
+        if (stride == 1 && col % FP8_PANEL_COLS == 0)
+            copy_row(to->panels + fp8_panel_offset(row + i, col, to->k), from, n);
         else
-            gather_row(panel, row, codes, w->stride[1], k);
+            for (int64_t j = 0; j < n; j++)
+                to->panels[fp8_panel_offset(row + i, col + j, to->k)] = from[j * stride];
     }
 }
 

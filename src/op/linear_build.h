@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_build.h - a linear in the making, whose weight may come in pieces and in any order:
+ *
+ *     begin  (codes, scales, bias: each element once)*  end
+ *
+ * The pieces trust their arguments: places, shapes and dtypes were checked by who made them. */
+#ifndef FP8_OP_LINEAR_BUILD_H
+#define FP8_OP_LINEAR_BUILD_H
+
+#include "op/linear.h"
+#include "op/quantize.h"
+
+/* Owns the linear until the end. */
+typedef struct fp8_build {
+    fp8_linear *linear;
+    uint8_t *nan_rows; /* [n]: rows of W that hold a NaN code */
+} fp8_build;
+
+/* Memory for the whole linear; its bias is zero. Error: NO_MEMORY. */
+fp8_status fp8_build_begin(const fp8_context *ctx, const fp8_linear_plan *plan, fp8_build *out,
+                           fp8_error *err);
+/* W[row.., col..] = codes[r,c], any strides. */
+void fp8_build_codes(fp8_build *build, const fp8_tensor *codes, int64_t row, int64_t col);
+/* W[row.., col..] = encode(x[r,c]): the third step of quantize.h for a request over x alone, into
+ * place. Error: NO_MEMORY. */
+fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x,
+                            const float *operand, int64_t row, int64_t col, fp8_error *err);
+/* Scales [row.., col..] = scales[r,c] of the plan's dtype or, for F32, of any. Errors: SCALE, one
+ * that is not finite and positive, with err->pos = its place, and DTYPE; then none is taken. */
+fp8_status fp8_build_scales(fp8_build *build, const fp8_tensor *scales, int64_t row, int64_t col,
+                            fp8_error *err);
+/* The same for scales that fp8_quant_scales made for a request whose units lie there: none is
+ * looked at (a rule may make one that is zero), contiguous, of the plan's dtype. */
+void fp8_build_take_made(fp8_build *build, const fp8_quant *q, const void *scales, int64_t row,
+                         int64_t col);
+/* bias[row..] = bias[r], a vector. */
+void fp8_build_bias(fp8_build *build, const fp8_tensor *bias, int64_t row);
+/* All of W from w[n,k] in high precision, by the plan. Errors: NAN, SCALE, NO_MEMORY. */
+fp8_status fp8_build_quantize(fp8_build *build, const fp8_tensor *w, fp8_error *err);
+
+/* The linear, now immutable. Frees the rest. */
+fp8_linear *fp8_build_end(fp8_build *build);
+/* Frees all; an empty, zeroed build is fine. */
+void fp8_build_drop(fp8_build *build);
+
+#endif
