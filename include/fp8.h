@@ -6,7 +6,8 @@
  * Read it from the top and stop when you have what you need:
  *   1 conventions   2 version   3 status and errors   4 dtypes   5 tensors   6 context
  *   7 quantize      8 matmul and linear layers     9 fused weights, shards, GPUs
- *   10 checkpoints   11 conversion   12 verify and diff   13 introspection
+ *   10 layers and loading    11 checkpoints    12 conversion   13 verify and diff
+ *   14 introspection
  *
  * In short, a bf16 matrix with one fp32 scale per 128 x 128 block (README.md has it as a program):
  *
@@ -573,7 +574,224 @@ FP8_API int fp8_deepgemm_supports_shape(int64_t n, int64_t k, fp8_dtype y);
  */
 FP8_API int fp8_marlin_supports_shape(int64_t n, int64_t k, int64_t k_whole, int64_t group);
 
-/* ---- 10. Checkpoints ---- */
+/* ---- 10. Layers and loading ----
+ * An fp8_linear never changes; an fp8_layer is the place in a model where one stands: it knows the
+ * shape, where the weight comes from, and when to make a linear of it, anew or for the first time.
+ * It gets its weight in one of two ways: from a matrix in memory (fp8_layer_set_source), or by
+ * pieces through an fp8_load, which quantizes them as they arrive and cuts out a rank's share.
+ * docs/layers.md draws the states of a layer.
+ */
+
+/* What becomes of a weight given by fp8_layer_set_source once its codes exist. */
+typedef enum fp8_source_policy {
+    FP8_SOURCE_KEEP = 0,    /* the caller keeps it where it is, and says when it changes */
+    FP8_SOURCE_OFFLOAD = 1, /* the layer holds a copy in host memory */
+    FP8_SOURCE_DISCARD = 2, /* nothing is held: a lost linear is lost */
+} fp8_source_policy;
+
+/* How a weight is shared out among tensor-parallel ranks. */
+typedef enum fp8_cut {
+    FP8_CUT_NONE = 0,
+    FP8_CUT_ROWS = 1, /* outputs ("column parallel"): each part's rows, and the bias with them */
+    FP8_CUT_COLS = 2, /* inputs ("row parallel"): columns; only rank 0 has the bias */
+} fp8_cut;
+
+/* A part of a fused weight: q, k, v, or gate, up. */
+typedef struct fp8_layer_part {
+    const char *name; /* its module in a checkpoint, "model.layers.0.self_attn.k_proj", or NULL */
+    int64_t rows;     /* of all ranks together */
+    int64_t replicas; /* how many ranks share the same rows; 0 = 1. Key and value heads that are
+                         fewer than the ranks have ranks / heads. */
+} fp8_layer_part;
+
+typedef struct fp8_layer_desc {
+    uint32_t struct_bytes;
+    const char
+        *name;    /* for messages, and the module in a checkpoint that holds all parts; copied */
+    int64_t n, k; /* of the whole weight, all ranks and parts together */
+    const fp8_layer_part *parts; /* their rows add up to n; NULL = one part. Copied. */
+    size_t part_count;
+    fp8_cut cut;
+    int32_t rank, ranks; /* 0 <= rank < ranks; 0 ranks = 1 */
+    int32_t has_bias;
+    fp8_linear_desc linear; /* of the rank's share. A weight in high precision is quantized by
+                               linear.w, or, with static_scales, by scales that are loaded. Codes
+                               are taken as they are: linear.w.grid, w_code and w_scale say which.
+                               widths and w_origin are the layer's own business. */
+    int32_t merge_scales;   /* nonzero: codes with one scale a part are brought to the largest, as
+                               by fp8_requantize_with_max_scale; zero: each part keeps its own */
+    fp8_source_policy source;
+    int32_t lazy; /* nonzero: fp8_layer_set_source leaves the codes to the first acquire */
+} fp8_layer_desc;
+#define FP8_LAYER_DESC_INIT                                                                       \
+    {                                                                                             \
+        sizeof(fp8_layer_desc), NULL, 0, 0, NULL, 0, FP8_CUT_NONE, 0, 1, 0, FP8_LINEAR_DESC_INIT, \
+            0, FP8_SOURCE_KEEP, 0                                                                 \
+    }
+
+/* *linear = how vLLM runs a weight that it quantizes at load: scheme "tensor", "channel" (PTPC),
+ * "block" (128 x 128) or "mxfp8", with the activations that go with it. batch_invariant nonzero:
+ * its mode of that name, which multiplies a tensor's or a channel's weight in 16 bits and leaves X
+ * alone. NOT_FOUND for another scheme. Any thread. Source: vLLM's quantization/online/fp8.py. */
+FP8_API fp8_status fp8_online_linear(const char *scheme, int batch_invariant,
+                                     fp8_linear_desc *linear, fp8_error *err);
+
+/* One thread at a time, fp8_layer_acquire and fp8_layer_release excepted: those any thread. */
+typedef struct fp8_layer fp8_layer;
+
+/* A declared layer: no memory for its weight yet. Errors: ARGUMENT, SHAPE (rows or columns that the
+ * ranks cannot share), and those of fp8_linear_check. Free with fp8_layer_free, before ctx. */
+FP8_API fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc *desc,
+                                    fp8_layer **out, fp8_error *err);
+/* NULL is a no-op. No load may be at work on it, nobody hold its linear. */
+FP8_API void fp8_layer_free(fp8_layer *layer);
+/* A deep copy in ctx (NULL: the layer's own; another: how a layer moves to another device,
+ * allocator or pool of threads): codes, scales, version, policy, and the source where
+ * the layer holds it; a source that the caller keeps is kept for both. Errors: ARGUMENT, STATE
+ * (a load is at work on it), NO_MEMORY. */
+FP8_API fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ctx, fp8_layer **out,
+                                   fp8_error *err);
+/* The rank's weight[n,k] in high precision and bias (NULL: none; vector [n]), quantized now unless
+ * the layer is lazy. KEEP: both must stay where they are until replaced or the layer is freed.
+ * OFFLOAD: copied. DISCARD: copied only by a lazy layer, and until its codes exist. `version` is
+ * any number that the caller changes with the contents. Errors: those of fp8_linear_create, and
+ * then the layer is as it was; STATE. */
+FP8_API fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight,
+                                        const fp8_tensor *bias, uint64_t version, fp8_error *err);
+/* Forgets codes and scales (a source stays). ARGUMENT for NULL. */
+FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
+
+/* *linear = what to run, export or ask now: the layer's linear, made from its source first if there
+ * is none or if KEEP's version is no longer `version` (ignored by the others). It does not change
+ * until fp8_layer_release, once per acquire; a thread holds a layer at most once, and must not hold
+ * it when it changes it, by a load for instance: that would wait for itself. Its address, and
+ * those of its codes and scales, stay the same until the layer is invalidated, as long as shape and
+ * formats do. Errors: STATE (nothing was loaded; or invalidated and the source discarded), those of
+ * fp8_linear_create. Any thread. */
+FP8_API fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linear **linear,
+                                     fp8_error *err);
+FP8_API void fp8_layer_release(fp8_layer *layer);
+
+typedef enum fp8_layer_state {
+    FP8_LAYER_DECLARED = 0, /* has no weight yet */
+    FP8_LAYER_PENDING = 1,  /* has a source, not yet codes */
+    FP8_LAYER_READY = 2,    /* has codes */
+    FP8_LAYER_LOST = 3,     /* had codes; invalidated, and there is no source */
+} fp8_layer_state;
+typedef struct fp8_layer_info {
+    const char *name;
+    fp8_layer_state state;
+    int32_t loading; /* 1 while a load has begun it and not finished it */
+    int64_t n, k;    /* of the rank */
+    int64_t reloads; /* how often codes replaced codes */
+    uint64_t version;
+    uint64_t code_bytes, scale_bytes, other_bytes; /* of the linear; 0 without one */
+    uint64_t source_bytes;                         /* held by the layer itself */
+} fp8_layer_info;
+FP8_API fp8_status fp8_layer_get_info(const fp8_layer *layer, fp8_layer_info *out);
+
+/* Agreement among ranks: values[n] = the element-wise maximum over all ranks, on each of them.
+ * `name` is the layer's; ranks ask for the same layers, though perhaps not in the same order if
+ * they are given pieces in different orders. Called from the thread that writes. */
+typedef struct fp8_comm {
+    fp8_status (*max)(void *user, const char *name, float *values, int64_t n, fp8_error *err);
+    void *user;
+} fp8_comm;
+
+typedef enum fp8_duplicate {
+    FP8_DUPLICATE_REFUSE = 0, /* FP8_E_EXISTS, and the piece is not taken */
+    FP8_DUPLICATE_IGNORE = 1, /* what was written stays; the rest of the piece is taken */
+} fp8_duplicate;
+
+typedef struct fp8_load_desc {
+    uint32_t struct_bytes;
+    uint64_t max_waiting_bytes; /* for high precision that waits for the rest of its scale's block;
+                                   0 = no bound */
+    const char *spill;          /* a directory for what exceeds it, or NULL: refused */
+    fp8_duplicate duplicates;
+    fp8_comm comm; /* max NULL: every rank for itself */
+} fp8_load_desc;
+#define FP8_LOAD_DESC_INIT                                    \
+    {                                                         \
+        sizeof(fp8_load_desc), 0, NULL, FP8_DUPLICATE_REFUSE, \
+        {                                                     \
+            0, 0                                              \
+        }                                                     \
+    }
+
+/* Fills layers, for the first time or anew: a layer keeps its old weight until the new one is
+ * whole, then takes codes, scales and bias at once. One thread at a time. */
+typedef struct fp8_load fp8_load;
+
+FP8_API fp8_status fp8_load_create(const fp8_context *ctx, const fp8_load_desc *desc,
+                                   fp8_load **out, fp8_error *err);
+/* Ends it: layers that are not whole stay as they were. NULL is a no-op. Before its layers. */
+FP8_API void fp8_load_free(fp8_load *load);
+/* Expects all of this layer; nothing is allocated for its weight yet. Errors: ARGUMENT, STATE (it
+ * is in a load already), NO_MEMORY. */
+FP8_API fp8_status fp8_load_add(fp8_load *load, fp8_layer *layer, fp8_error *err);
+
+typedef enum fp8_load_param {
+    FP8_PARAM_WEIGHT = 0,      /* [rows,K], high precision or codes */
+    FP8_PARAM_SCALE = 1,       /* of the codes: [ceil(rows/gr), ceil(K/gc)]; a vector is a column */
+    FP8_PARAM_BIAS = 2,        /* [rows] */
+    FP8_PARAM_INPUT_SCALE = 3, /* one element: of static activations; the largest of the parts' */
+} fp8_load_param;
+
+/* Some elements of one tensor of the whole model. Every rank may be given all of them: it takes its
+ * own. */
+typedef struct fp8_load_piece {
+    uint32_t struct_bytes;
+    fp8_load_param param;
+    int32_t part;     /* of the layer; -1: the tensor holds all parts, one above the other */
+    int64_t row, col; /* where data[0,0] lies in that tensor, before any cut */
+    fp8_tensor data;  /* matrix, vector or scalar; any strides. Read during the call only. */
+} fp8_load_piece;
+#define FP8_LOAD_PIECE_INIT                                \
+    {                                                      \
+        sizeof(fp8_load_piece), FP8_PARAM_WEIGHT, 0, 0, 0, \
+        {                                                  \
+            0                                              \
+        }                                                  \
+    }
+
+/* Takes a piece. What covers whole scale blocks becomes codes at once; the rest waits in high
+ * precision for its block, and a scale for a whole tensor (or agreed on by the ranks) for all of
+ * it. The layer is whole when every element of each parameter has been written; this call then
+ * finishes it, waiting for those who hold its linear.
+ * Errors, all of which leave the layer and the load as they were: ARGUMENT (no such layer, part or
+ * parameter), SHAPE (outside the tensor), DTYPE, EXISTS (duplicates), NO_SPACE (max_waiting_bytes:
+ * write what finishes other layers first, then this again), NAN, SCALE, STATE, NO_MEMORY, and
+ * those of comm. The message names layer, parameter, part and range. */
+FP8_API fp8_status fp8_load_write(fp8_load *load, fp8_layer *layer, const fp8_load_piece *piece,
+                                  fp8_error *err);
+/* Writes what has not come yet of one layer with made-up numbers, which depend on the seed, the
+ * layer's name and the element alone. Errors: as fp8_load_write. */
+FP8_API fp8_status fp8_load_dummy(fp8_load *load, fp8_layer *layer, uint64_t seed, fp8_error *err);
+/* All layers of the load that are not whole, from a checkpoint (what fp8_checkpoint_open takes), in
+ * the order of its files and one layer at a time: high precision is quantized on the way, in slabs;
+ * FP8 of any dialect is taken as it is, and the layer's grid is then the checkpoint's. Modules are
+ * found by the names of the parts, else of the layer. Errors: those of fp8_checkpoint_open and
+ * fp8_load_write, NOT_FOUND (a tensor that a layer needs), UNSUPPORTED. Layers that were finished
+ * before the error stay so. */
+FP8_API fp8_status fp8_load_checkpoint(fp8_load *load, const char *path, fp8_error *err);
+/* Line i of what never came, "model.layers.0.mlp.down_proj: weight: rows [0,64) of 128, columns
+ * [0,256) of 256"; NULL past the last, and if there is no memory to tell. The texts belong to load
+ * until its next call. */
+FP8_API const char *fp8_load_missing(fp8_load *load, int64_t i);
+/* Says that nothing more comes: FP8_OK if every layer is whole, else NOT_FOUND with the first thing
+ * missing and how many more; the load can go on. */
+FP8_API fp8_status fp8_load_finish(fp8_load *load, fp8_error *err);
+
+typedef struct fp8_load_info {
+    int64_t layers, whole;                      /* added, and finished by this load */
+    uint64_t waiting_bytes, peak_waiting_bytes; /* in memory, in high precision */
+    uint64_t spilled_bytes;                     /* in the spill file now */
+    uint64_t source_bytes;                      /* of pieces taken so far, this rank's share */
+} fp8_load_info;
+FP8_API fp8_status fp8_load_get_info(const fp8_load *load, fp8_load_info *out);
+
+/* ---- 11. Checkpoints ---- */
 
 /* An open checkpoint: one safetensors file, or all shards of an index or a directory. The headers
  * are read and checked at open; tensor data only when asked for. Const calls may be made by any
@@ -621,7 +839,7 @@ FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
  * line i, NULL past the last. */
 FP8_API const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i);
 
-/* ---- 11. Conversion ---- */
+/* ---- 12. Conversion ---- */
 
 typedef enum fp8_verb {
     FP8_QUANTIZE = 0,   /* high precision -> FP8 */
@@ -737,7 +955,7 @@ FP8_API void fp8_convert_stop(fp8_convert *conv);
 /* NULL is a no-op. */
 FP8_API void fp8_convert_free(fp8_convert *conv);
 
-/* ---- 12. Verify and diff ---- */
+/* ---- 13. Verify and diff ---- */
 
 typedef struct fp8_verify_desc {
     uint32_t struct_bytes;
@@ -798,7 +1016,7 @@ typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
-/* ---- 13. Introspection ---- */
+/* ---- 14. Introspection ---- */
 
 /* One output scheme of fp8_convert. Static texts. */
 typedef struct fp8_scheme_info {

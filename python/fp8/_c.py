@@ -212,13 +212,86 @@ class DispatchDesc(_Sized):
                 ("has_rowwise", c_int32)]
 
 
-# ---- 10. Checkpoints ----
+# ---- 10. Layers and loading ----
+class SourcePolicy(enum.IntEnum):
+    KEEP = 0
+    OFFLOAD = 1
+    DISCARD = 2
+
+
+class Cut(enum.IntEnum):
+    NONE = 0
+    ROWS = 1
+    COLS = 2
+
+
+class LayerPart(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("rows", c_int64), ("replicas", c_int64)]
+
+
+class LayerDesc(_Sized):
+    _fields_ = [("struct_bytes", c_uint32), ("name", c_char_p), ("n", c_int64), ("k", c_int64),
+                ("parts", POINTER(LayerPart)), ("part_count", c_size_t), ("cut", c_int), ("rank", c_int32),
+                ("ranks", c_int32), ("has_bias", c_int32), ("linear", LinearDesc), ("merge_scales", c_int32),
+                ("source", c_int), ("lazy", c_int32)]
+
+    def __init__(self, **fields: Any) -> None:
+        fields.setdefault("ranks", 1)
+        fields.setdefault("linear", LinearDesc())
+        super().__init__(**fields)
+
+
+class LayerState(enum.IntEnum):
+    DECLARED = 0
+    PENDING = 1
+    READY = 2
+    LOST = 3
+
+
+class LayerInfo(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("state", c_int), ("loading", c_int32), ("n", c_int64), ("k", c_int64),
+                ("reloads", c_int64), ("version", c_uint64), ("code_bytes", c_uint64), ("scale_bytes", c_uint64),
+                ("other_bytes", c_uint64), ("source_bytes", c_uint64)]
+
+
+class Comm(ctypes.Structure):
+    _fields_ = [("max", c_void_p), ("user", c_void_p)]
+
+
+class Duplicate(enum.IntEnum):
+    REFUSE = 0
+    IGNORE = 1
+
+
+class LoadDesc(_Sized):
+    _fields_ = [("struct_bytes", c_uint32), ("max_waiting_bytes", c_uint64), ("spill", c_char_p), ("duplicates", c_int),
+                ("comm", Comm)]
+
+
+class LoadParam(enum.IntEnum):
+    WEIGHT = 0
+    SCALE = 1
+    BIAS = 2
+    INPUT_SCALE = 3
+
+
+class LoadPiece(_Sized):
+    _fields_ = [("struct_bytes", c_uint32), ("param", c_int), ("part", c_int32), ("row", c_int64), ("col", c_int64),
+                ("data", Tensor)]
+
+
+class LoadInfo(ctypes.Structure):
+    _fields_ = [("layers", c_int64), ("whole", c_int64), ("waiting_bytes", c_uint64), ("peak_waiting_bytes", c_uint64),
+                ("spilled_bytes", c_uint64), ("source_bytes", c_uint64)]
+
+
+# ---- 11. Checkpoints ----
 class TensorInfo(ctypes.Structure):
     _fields_ = [("name", POINTER(c_char)), ("name_bytes", c_size_t), ("dtype", c_int), ("ndim", c_int32),
                 ("shape", POINTER(c_int64)), ("bytes", c_uint64), ("file", c_char_p), ("offset", c_uint64)]
 
 
-# ---- 11. Conversion ----
+# ---- 12. Conversion ----
 class Verb(enum.IntEnum):
     QUANTIZE = 0
     DEQUANTIZE = 1
@@ -260,7 +333,7 @@ class Progress(ctypes.Structure):
                 ("seconds", c_double), ("tensor", POINTER(c_char)), ("tensor_bytes", c_size_t)]
 
 
-# ---- 12. Verify and diff ----
+# ---- 13. Verify and diff ----
 class VerifyDesc(_Sized):
     _fields_ = [("struct_bytes", c_uint32), ("path", c_char_p), ("against", c_char_p), ("engine", c_char_p), ("tp", c_int32)]
 
@@ -288,7 +361,7 @@ class DiffRow(ctypes.Structure):
                 ("max_abs_error", c_double), ("sqnr_db", c_double)]
 
 
-# ---- 13. Introspection ----
+# ---- 14. Introspection ----
 class SchemeInfo(ctypes.Structure):
     _fields_ = [(name, c_char_p) for name in
                 ("name", "grid", "scale_name", "scale_dtype", "activations", "loaders", "summary")]
@@ -303,7 +376,9 @@ STRUCTS = {
     "fp8_error": Error, "fp8_tensor": Tensor, "fp8_allocator": Allocator, "fp8_context_desc": ContextDesc, "fp8_grid": Grid,
     "fp8_quantize_desc": QuantizeDesc, "fp8_linear_desc": LinearDesc, "fp8_linear_info": LinearInfo,
     "fp8_candidate": Candidate, "fp8_fused_desc": FusedDesc, "fp8_block_shard": BlockShard,
-    "fp8_block_shape_desc": BlockShapeDesc, "fp8_dispatch_desc": DispatchDesc, "fp8_tensor_info": TensorInfo,
+    "fp8_block_shape_desc": BlockShapeDesc, "fp8_dispatch_desc": DispatchDesc,
+    "fp8_layer_part": LayerPart, "fp8_layer_desc": LayerDesc, "fp8_layer_info": LayerInfo, "fp8_comm": Comm,
+    "fp8_load_desc": LoadDesc, "fp8_load_piece": LoadPiece, "fp8_load_info": LoadInfo, "fp8_tensor_info": TensorInfo,
     "fp8_pattern": Pattern, "fp8_convert_desc": ConvertDesc, "fp8_plan_row": PlanRow, "fp8_plan_summary": PlanSummary,
     "fp8_progress": Progress, "fp8_verify_desc": VerifyDesc, "fp8_finding": Finding, "fp8_verify_summary": VerifySummary,
     "fp8_diff_row": DiffRow, "fp8_scheme_info": SchemeInfo, "fp8_peak": Peak,
@@ -311,7 +386,8 @@ STRUCTS = {
 ENUMS = {
     "FP8_": (Status, Dtype, Verb, PatternKind, DiffKind), "FP8_RULE_": (Rule,), "FP8_NAN_": (NanPolicy,),
     "FP8_ACTIVATION_": (Activation,), "FP8_EPILOGUE_": (Epilogue,), "FP8_WEIGHT_": (WeightMath,),
-    "FP8_GPU_": (GpuFeature,), "FP8_CLASS_": (KernelClass,),
+    "FP8_GPU_": (GpuFeature,), "FP8_CLASS_": (KernelClass,), "FP8_SOURCE_": (SourcePolicy,), "FP8_CUT_": (Cut,),
+    "FP8_LAYER_": (LayerState,), "FP8_DUPLICATE_": (Duplicate,), "FP8_PARAM_": (LoadParam,),
 }
 
 PROGRESS_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Progress))
@@ -357,6 +433,24 @@ PROTOTYPES = {
     "fp8_kernel_class_of": (c_int, [c_int32, c_int]),
     "fp8_deepgemm_supports_shape": (c_int, [c_int64, c_int64, c_int]),
     "fp8_marlin_supports_shape": (c_int, [c_int64, c_int64, c_int64, c_int64]),
+    "fp8_online_linear": (_status, [c_char_p, c_int, POINTER(LinearDesc), _error]),
+    "fp8_layer_create": (_status, [_handle, POINTER(LayerDesc), _out, _error]),
+    "fp8_layer_free": (None, [_handle]),
+    "fp8_layer_clone": (_status, [_handle, _handle, _out, _error]),
+    "fp8_layer_set_source": (_status, [_handle, _tensor, _tensor, c_uint64, _error]),
+    "fp8_layer_invalidate": (_status, [_handle, _error]),
+    "fp8_layer_acquire": (_status, [_handle, c_uint64, _out, _error]),
+    "fp8_layer_release": (None, [_handle]),
+    "fp8_layer_get_info": (_status, [_handle, POINTER(LayerInfo)]),
+    "fp8_load_create": (_status, [_handle, POINTER(LoadDesc), _out, _error]),
+    "fp8_load_free": (None, [_handle]),
+    "fp8_load_add": (_status, [_handle, _handle, _error]),
+    "fp8_load_write": (_status, [_handle, _handle, POINTER(LoadPiece), _error]),
+    "fp8_load_dummy": (_status, [_handle, _handle, c_uint64, _error]),
+    "fp8_load_checkpoint": (_status, [_handle, c_char_p, _error]),
+    "fp8_load_missing": (c_char_p, [_handle, c_int64]),
+    "fp8_load_finish": (_status, [_handle, _error]),
+    "fp8_load_get_info": (_status, [_handle, POINTER(LoadInfo)]),
     "fp8_checkpoint_open": (_status, [_handle, c_char_p, _out, _error]),
     "fp8_checkpoint_close": (None, [_handle]),
     "fp8_checkpoint_count": (c_int64, [_handle]),

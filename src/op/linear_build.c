@@ -32,6 +32,7 @@ typedef struct packing {
     const fp8_tensor *x; /* codes, or high precision, for which the rest is */
     int64_t row, col;    /* of x[0,0] in W */
     const fp8_quant *q;
+    int64_t row0;         /* of x in the matrix that is requested */
     const float *operand; /* [units] */
     uint8_t *rows;        /* [workers, 16, columns of x] codes */
 } packing;
@@ -51,7 +52,7 @@ static fp8_tensor encode_rows(const packing *job, const fp8_tensor *x, int64_t f
     const int64_t cols = x->shape[1];
     uint8_t *room = job->rows + worker * FP8_PANEL_ROWS * cols;
     const fp8_tensor codes = fp8_matrix(room, job->q->code, x->shape[0], cols);
-    const fp8_slab slab = fp8_slab_of(job->build->linear->ctx, job->q, x, first);
+    const fp8_slab slab = fp8_slab_of(job->build->linear->ctx, job->q, x, job->row0 + first);
     fp8_slab_encode(job->q, &slab, job->operand, &codes);
     return codes;
 }
@@ -104,19 +105,32 @@ void fp8_build_codes(fp8_build *build, const fp8_tensor *codes, int64_t row, int
     pack(&job, build->linear->ctx->threads);
 }
 
-fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x,
+fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x, int64_t row0,
                             const float *operand, int64_t row, int64_t col, fp8_error *err)
 {
     const fp8_context *ctx = build->linear->ctx;
     const int64_t panels = fp8_ceil_div(x->shape[0], FP8_PANEL_ROWS) + 1;
     const int64_t workers = fp8_min_i64(ctx->threads, panels);
-    packing job = {.build = build, .x = x, .row = row, .col = col, .q = q, .operand = operand};
+    packing job = {.build = build, .x = x, .row = row, .col = col, .q = q, .row0 = row0};
+    job.operand = operand;
     job.rows = fp8_alloc(ctx, (uint64_t)(workers * FP8_PANEL_ROWS * x->shape[1]));
     FP8_FAIL_IF(!job.rows, err, FP8_E_NO_MEMORY, "linear: no memory to quantize [%lld,%lld]",
                 (long long)x->shape[0], (long long)x->shape[1]);
     pack(&job, workers);
     fp8_release(ctx, job.rows);
     return FP8_OK;
+}
+
+void fp8_build_map(fp8_build *build, int64_t row, int64_t rows, const uint8_t to[256])
+{
+    const fp8_linear *l = build->linear;
+    for (int64_t i = row; i < row + rows; i++)
+        for (int64_t s = 0; s < l->cuts.count; s++)
+            for (int64_t j = l->cuts.at[s]; j < l->cuts.at[s + 1]; j++) {
+                const int64_t place = l->cuts.place[s] + j - l->cuts.at[s];
+                uint8_t *code = l->codes + fp8_panel_offset(i, place, l->cuts.columns);
+                *code = to[*code];
+            }
 }
 
 /* Each of them can be a scale of the plan. */
@@ -183,7 +197,7 @@ static fp8_status quantize_steps(fp8_build *build, const fp8_quant *q, const fp8
     FP8_TRY(fp8_quant_amax(l->ctx, q, w, 0, work, err));
     FP8_TRY(fp8_quant_scales(l->ctx, q, work, units, stored, work + units, err));
     fp8_build_take_made(build, q, stored, 0, 0);
-    return fp8_build_encode(build, q, w, work + units, 0, 0, err);
+    return fp8_build_encode(build, q, w, 0, work + units, 0, 0, err);
 }
 
 fp8_status fp8_build_quantize(fp8_build *build, const fp8_tensor *w, fp8_error *err)

@@ -22,10 +22,12 @@ fp8_status fp8_build_begin(const fp8_context *ctx, const fp8_linear_plan *plan, 
                            fp8_error *err);
 /* W[row.., col..] = codes[r,c], any strides. */
 void fp8_build_codes(fp8_build *build, const fp8_tensor *codes, int64_t row, int64_t col);
-/* W[row.., col..] = encode(x[r,c]): the third step of quantize.h for a request over x alone, into
- * place. Error: NO_MEMORY. */
-fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x,
+/* W[row.., col..] = encode(x[r,c]), which is rows from row0 on of the matrix that is requested: the
+ * third step of quantize.h, into place. Error: NO_MEMORY. */
+fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x, int64_t row0,
                             const float *operand, int64_t row, int64_t col, fp8_error *err);
+/* Every code of rows [row, row + rows) becomes to[code]; none becomes a NaN that was not one. */
+void fp8_build_map(fp8_build *build, int64_t row, int64_t rows, const uint8_t to[256]);
 /* Scales [row.., col..] = scales[r,c] of the plan's dtype or, for F32, of any. Errors: SCALE, one
  * that is not finite and positive, with err->pos = its place, and DTYPE; then none is taken. */
 fp8_status fp8_build_scales(fp8_build *build, const fp8_tensor *scales, int64_t row, int64_t col,

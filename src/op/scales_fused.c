@@ -5,6 +5,7 @@
  * allocation. A linear with `widths` needs none of this. */
 #include "base/size.h"
 #include "number/dtype.h"
+#include "op/merge.h"
 #include "op/tensor_check.h"
 
 #include <math.h>
@@ -108,10 +109,10 @@ static float round_to_half(float value)
     return half->load(&bits, 0);
 }
 
-/* to[code] of a part: what each of the 256 codes becomes. */
-static void make_table(float scale, float inverse, uint8_t *to)
+void fp8_merge_table(float scale, float most, uint8_t to[256])
 {
     const fp8_dtype_facts *e4m3fn = fp8_dtype_facts_of(FP8_E4M3FN);
+    const float inverse = 1.0F / most;
     for (int i = 0; i < 256; i++) {
         const uint8_t code = (uint8_t)i;
         const float y = round_to_half(e4m3fn->load(&code, 0) * scale) * inverse;
@@ -194,8 +195,7 @@ fp8_status fp8_requantize_with_max_scale(const fp8_fused_desc *desc, const fp8_t
     for (size_t part = 0; part < desc->width_count; row += desc->widths[part++]) {
         uint8_t to[256];
         const float scale = value_at(&column, (int64_t)part);
-        make_table(desc->scale_math == FP8_F16 ? round_to_half(scale) : scale, 1.0F / *max_scale,
-                   to);
+        fp8_merge_table(desc->scale_math == FP8_F16 ? round_to_half(scale) : scale, *max_scale, to);
         map_rows(codes, row, desc->widths[part], to, codes_out);
     }
     return FP8_OK;
