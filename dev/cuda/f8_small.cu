@@ -50,14 +50,14 @@ static float estimate(const version *v, const problem *p)
     if (cols <= 16 && m > cols) return -1;
     if (m <= cols / 2 && cols > 8) return -1;          /* a smaller tile serves it */
     if (m > cols && cols < 128) return -1;
-    if (m > 1024) return -1;                           /* the large kernel serves it */
+    if (m > 256) return -1;                            /* the large kernel serves it */
     if (v->cluster > (p->k + 127) / 128 || !plan(v, p, &o)) return -1;
     const float share = (float)((o.clusters * v->cluster + g_sms - 1) / g_sms), blocks = share * (float)(o.waves * o.blocks);
     const float bytes = (float)((v->rows + (m < cols ? m : cols)) * 128), clk = (float)(v->rows * cols) / 32.0f + 60;
     const float memory = ((float)p->n * (float)p->k + (float)m * (float)(p->k + 2 * p->n)) / 3.08e6f;
-    const float feed = blocks * bytes / 80e3f, products = blocks * clk / 1.6e3f;
+    const float feed = blocks * bytes / 80e3f, products = blocks * clk / (cols < 128 ? 1.6e3f : v->acc == BLOCK ? 0.8e3f : 1e3f); /* fitted to run 9 from M = 128 on */
     const float exchange = v->cluster > 1 ? 0.8f + (float)((v->cluster - 1) * v->region) / 60e3f : 0;
-    return 2.5f + fmaxf(memory, fmaxf(feed, products)) + exchange;
+    return (cols < 128 ? 2.5f : 3.0f) + fmaxf(memory, fmaxf(feed, products)) + exchange;
 }
 
 template <int BR, int BT, int ACC, int XIN, int C> static int add_one(version *out)
@@ -102,8 +102,6 @@ int small_versions(version *out)
 {
     int n = add_kind<PROMOTED>(out);
     n += add_kind<BLOCK>(out + n);
-    n += add<128, 256, PROMOTED, CODES, 1, 2>(out + n);
     n += add<128, 128, FAST, CODES, 1, 2, 3, 4>(out + n);
-    n += add<128, 256, FAST, CODES, 1>(out + n);
     return n;
 }

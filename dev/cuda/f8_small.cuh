@@ -11,6 +11,7 @@
  * Launch with the cluster attribute even for C = 1: st.async does not complete in a launch without it. */
 #pragma once
 #include "f8_kinds.h"
+#include "f8_quantize.cuh"
 #include "harness/sm90.cuh"
 #include "harness/wgmma_gen.h"
 
@@ -25,6 +26,8 @@ struct small_args {
     int x_rows;                    /* rows of the box of X: min(M, BT), so that no box lies outside */
 };
 
+enum { FIRST = 3 }; /* stages that a plain launch asks for before the first is there: else the first of all SMs would come with the last */
+
 template <int BR, int BT, int ACC, int XIN, int C> struct small_cfg {
     static constexpr bool HALF_K = BR == 64 && BT <= 32;             /* the groups take alternate k blocks of a stage */
     static constexpr bool RESIDENT = BT <= 16;                       /* the slice of X stays in shared memory; else it is streamed with W */
@@ -37,6 +40,7 @@ template <int BR, int BT, int ACC, int XIN, int C> struct small_cfg {
     static constexpr bool WIDE = BT >= 64, IN_RING = WIDE && C > 1;  /* Y by TMA; one tile a cluster: the ring then holds the exchange */
     static constexpr int A = KPS * BR * 128, B = RESIDENT ? 0 : KPS * BT * 128;
     static constexpr int SF_ROW = BT * 4 < 128 ? 128 : BT * 4, SF = ACC == BLOCK && !RESIDENT ? KPS * SF_ROW : 0, STAGE = A + B + SF;
+    static constexpr bool LEAN = SF == 0;                            /* one arrival of a group frees a stage, else (it holds scales) one of a warp */
     /* CTA o of the cluster sums and stores the groups of 8 tokens first(o) to first(o + 1) - 1 of every chunk */
     static __host__ __device__ constexpr int first(int o) { return J * o / C; }
     static __host__ __device__ constexpr int own(int o) { return first(o + 1) - first(o); }
@@ -79,23 +83,6 @@ template <int BT, int ACC> DEV void load_slice(const small_args &a, int kb0, int
     fence_async_smem();
     bar_named(1, 256);
 }
-DEV float amax8(uint4 v)
-{
-    const uint32_t u[4] = {v.x, v.y, v.z, v.w};
-    __nv_bfloat162 m = __habs2(*(const __nv_bfloat162 *)&u[0]);
-#pragma unroll
-    for (int i = 1; i < 4; i++) m = __hmax2(m, __habs2(*(const __nv_bfloat162 *)&u[i]));
-    return fmaxf(__low2float(m), __high2float(m));
-}
-DEV uint2 codes8(uint4 v, float inverse)
-{
-    const uint32_t u[4] = {v.x, v.y, v.z, v.w};
-    uint32_t o[2];
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-        o[i] = e4m3x4(__uint_as_float(u[2 * i] << 16) * inverse, __uint_as_float(u[2 * i] & 0xFFFF0000u) * inverse, __uint_as_float(u[2 * i + 1] << 16) * inverse, __uint_as_float(u[2 * i + 1] & 0xFFFF0000u) * inverse);
-    return make_uint2(o[0], o[1]);
-}
 struct quant_smem { /* amax[token], those of the other CTAs, and what follows from them; peers_bar counts the bytes of `peers` */
     uint32_t amax[16];
     alignas(16) float peers[8 * 16];
@@ -105,7 +92,7 @@ struct quant_smem { /* amax[token], those of the other CTAs, and what follows fr
 /* The same from bf16: quantized by row (the maximum is joined over the cluster) or by 1x128. */
 template <int BT, int ACC, int C> DEV void quantize_slice(const small_args &a, int kb0, int nk, uint8_t *codes, float *scales, quant_smem &q, uint32_t rank)
 {
-    constexpr int T = BT / 8, HELD = 8; /* tokens of a warp; units of 8 values held in registers between the two passes */
+    constexpr int T = BT / 8, HELD = ACC == BLOCK && T == 2 ? 6 : 8; /* tokens of a warp; units of 8 values held in registers between the two passes */
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int mp = a.M <= 1 ? 1 : a.M <= 2 ? 2 : a.M <= 4 ? 4 : 8, token0 = warp % mp, step = 8 / mp * 32, first = warp / mp * 32;
     const int units = nk * 16, inside = min(units, (a.K - kb0 * 128) / 8); /* past K the codes are zeros */
@@ -197,7 +184,7 @@ __global__ void __launch_bounds__(small_cfg<BR, BT, ACC, XIN, C>::THREADS, small
         if (c::PER_SM == 1) reg_dec<24>();
         if (warp == 8) {
             if (lane == 0) { tma_prefetch_map(&a.w); if (!c::RESIDENT) tma_prefetch_map(&a.x); if (c::WIDE) tma_prefetch_map(&a.y_map); }
-            if (lane < S) { mbar_init(full_bar + lane * 8, 1); mbar_init(empty_bar + lane * 8, 8); }
+            if (lane < S) { mbar_init(full_bar + lane * 8, 1); mbar_init(empty_bar + lane * 8, c::LEAN ? 2 : 8); }
             if (lane == 16) mbar_init(arrived_bar, 1);
             if (lane == 17) mbar_init(free_bar, c::OWNERS);
             if (lane == 18) mbar_init(smem_u32(&quant.peers_bar), 1);
@@ -209,45 +196,49 @@ __global__ void __launch_bounds__(small_cfg<BR, BT, ACC, XIN, C>::THREADS, small
         if (warp == 8) {
             const int mine = (tiles - cluster + clusters - 1) / clusters, total = mine * ns;
             const uint64_t policy = mt == 1 ? policy_evict_first() : policy_evict_normal();
+            const uint32_t lead = elect_one();
             const bool early = c::RESIDENT || a.chained;
-            auto tile_x = [&](int tile) { return mt == 1 ? 0 : tile % mt * BT; };
-            auto tile_w = [&](int tile) { return (mt == 1 ? tile : tile / mt) * BR; };
             auto blocks = [&](int s) { return min(KPS, nk - s * KPS); };
-            auto load_w = [&](int slot, int tile, int s) {
+            auto load_w = [&](int slot, int n0, int s) {
                 const int n = blocks(s);
-                mbar_expect_tx(full_bar + slot * 8, (uint32_t)n * (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
-                for (int p = 0; p < n; p++) tma_2d(ring + slot * c::A + p * (BR * 128), &a.w, (kb0 + s * KPS + p) * 128, tile_w(tile), full_bar + slot * 8, policy);
+                mbar_expect_tx_if(lead, full_bar + slot * 8, (uint32_t)n * (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
+                for (int p = 0; p < n; p++) tma_2d_hint_if(lead, ring + slot * c::A + p * (BR * 128), &a.w, (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
             };
-            auto load_x = [&](int slot, int tile, int s) {
+            auto load_x = [&](int slot, int m0, int s) {
                 for (int p = 0; p < blocks(s); p++) {
-                    tma_2d_plain(ring_b + slot * c::B + p * (BT * 128), &a.x, (kb0 + s * KPS + p) * 128, tile_x(tile), full_bar + slot * 8);
-                    if (c::SF) tma_2d_plain(ring_sf + slot * c::SF + p * c::SF_ROW, &a.sx_map, tile_x(tile), kb0 + s * KPS + p, full_bar + slot * 8);
+                    tma_2d_if(lead, ring_b + slot * c::B + p * (BT * 128), &a.x, (kb0 + s * KPS + p) * 128, m0, full_bar + slot * 8);
+                    if (c::SF) tma_2d_if(lead, ring_sf + slot * c::SF + p * c::SF_ROW, &a.sx_map, m0, kb0 + s * KPS + p, full_bar + slot * 8);
                 }
             };
-            if (early) { /* a lane for each of the first stages: W at once, X when it is there */
-                const int ahead = ns > lane ? 0 : ns ? lane / ns : 0, tile0 = cluster + ahead * clusters, s0 = lane - ahead * ns;
-                if (lane < min(S, total)) load_w(lane, tile0, s0);
-                else if (lane < min(S + a.prefetch, total))
-                    for (int p = 0; p < blocks(s0); p++) tma_prefetch_2d(&a.w, (kb0 + s0 * KPS + p) * 128, tile_w(tile0));
-                __syncwarp();
-                if (!c::RESIDENT) {
-                    pdl_wait();
-                    if (lane < min(S, total)) load_x(lane, tile0, s0);
-                    __syncwarp();
+            auto walk = [&](int from, int to, auto each) { /* stages from..to - 1 of this CTA: each(stage, m0 and n0 of the tile, stage of the tile) */
+                int i = from;
+                for (int tile = cluster + (ns ? from / ns : 0) * clusters, s = ns ? from % ns : 0; i < to; tile += clusters, s = 0) {
+                    const int m0 = mt == 1 ? 0 : tile % mt * BT, n0 = (mt == 1 ? tile : tile / mt) * BR;
+                    for (; s < ns && i < to; s++, i++) each(i, m0, n0, s);
                 }
-            } else pdl_wait();
-            const int done = early ? S : 0;
-            if (lane == 0 && total > done) {
-                int slot = 0, s = done % ns, tile = cluster + done / ns * clusters;
-                uint32_t phase = early ? 0 : 1;
-                for (int i = done; i < total; i++) {
-                    mbar_wait(empty_bar + slot * 8, phase);
-                    load_w(slot, tile, s);
-                    if (!c::RESIDENT) load_x(slot, tile, s);
-                    if (++s == ns) { s = 0; tile += clusters; }
-                    if (++slot == S) { slot = 0; phase ^= 1; }
-                }
+            };
+            const int ahead = early ? min(S, total) : 0;
+            if (ahead) { /* W at once, X when it is there */
+                walk(0, ahead, [&](int i, int, int n0, int s) {
+                    if (!a.chained && i == FIRST) mbar_wait(full_bar, 0);
+                    load_w(i, n0, s);
+                });
+                walk(ahead, min(S + a.prefetch, total), [&](int, int, int n0, int s) {
+                    for (int p = 0; p < blocks(s); p++) tma_prefetch_2d_if(lead, &a.w, (kb0 + s * KPS + p) * 128, n0);
+                });
             }
+            if (!c::RESIDENT) {
+                pdl_wait();
+                walk(0, ahead, [&](int i, int m0, int, int s) { load_x(i, m0, s); });
+            }
+            int slot = ahead == S ? 0 : ahead;
+            uint32_t phase = early ? 0 : 1;
+            walk(ahead, total, [&](int, int m0, int n0, int s) {
+                mbar_wait(empty_bar + slot * 8, phase);
+                load_w(slot, n0, s);
+                if (!c::RESIDENT) load_x(slot, m0, s);
+                if (++slot == S) { slot = 0; phase ^= 1; }
+            });
         }
         __syncwarp();
         cluster_wait();
@@ -266,7 +257,7 @@ __global__ void __launch_bounds__(small_cfg<BR, BT, ACC, XIN, C>::THREADS, small
         const uint32_t b_lo = ((c::RESIDENT ? codes : ring_b) >> 4) + 0x10000 + (BR == 64 && !c::HALF_K ? wg * (c::TOK * 8) : c::HALF_K && !c::RESIDENT ? wg * (BT * 8) : 0);
         int slot = 0, parity = 0;
         uint32_t phase = 0;
-        auto release = [&](int s) { if (lane == 0) mbar_arrive(empty_bar + s * 8); };
+        auto release = [&](int s) { if ((c::LEAN ? tid % 128 : lane) == 0) mbar_arrive(empty_bar + s * 8); };
         for (int i = 0; i < mine; i++, parity ^= 1) {
             const int tile = cluster + i * clusters, m0 = mt == 1 ? 0 : tile % mt * BT, n0 = (mt == 1 ? tile : tile / mt) * BR;
             float sw = 1, bias = 0, sx = 1; /* asked for now, used after the main loop */

@@ -12,6 +12,8 @@ struct version {
     const void *kernel;
     int rows, cols, kps, cluster, per_sm, threads, skew, slab, smem,
         chosen; /* the two sides of the tile; k blocks a stage; CTAs an SM */
+    int down, across, at_once,
+        form; /* large: the tiles of a cluster; clusters at once; row of its constants */
     int stage, fixed_k, fixed, exchange, region, store_rows,
         static_smem; /* shared memory: bytes a stage, bytes a k block of the slice, partial sums */
 };

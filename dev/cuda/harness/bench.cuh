@@ -53,7 +53,7 @@ static CUtensorMap map_any(const void *p, CUtensorMapDataType type, uint64_t siz
 static CUtensorMap map_bytes(const void *p, int rows, int cols, int br, int bc) { return map_any(p, CU_TENSOR_MAP_DATA_TYPE_UINT8, 1, (uint64_t)rows, (uint64_t)cols, (uint64_t)cols, (uint32_t)br, (uint32_t)bc, CU_TENSOR_MAP_SWIZZLE_128B); }
 static CUtensorMap map_bf16(const void *p, int rows, int cols, int br, int bc) { return map_any(p, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, (uint64_t)rows, (uint64_t)cols, (uint64_t)cols, (uint32_t)br, (uint32_t)bc, bc == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : bc == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B); }
 static CUtensorMap map_f32(const void *p, int rows, int cols, int bc) { return map_any(p, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, (uint64_t)rows, (uint64_t)cols, (uint64_t)cols, 1, (uint32_t)bc, CU_TENSOR_MAP_SWIZZLE_NONE); }
-static cudaError_t launch(const void *k, int grid, int threads, size_t smem, int cluster, int pdl, void *arg)
+static cudaError_t launch_args(const void *k, int grid, int threads, size_t smem, int cluster, int pdl, void **args)
 {
     cudaLaunchConfig_t c = {};
     cudaLaunchAttribute a[2];
@@ -62,8 +62,12 @@ static cudaError_t launch(const void *k, int grid, int threads, size_t smem, int
     if (cluster >= 1) { a[n].id = cudaLaunchAttributeClusterDimension; a[n].val.clusterDim.x = (unsigned)cluster; a[n].val.clusterDim.y = a[n].val.clusterDim.z = 1; n++; }
     if (pdl) { a[n].id = cudaLaunchAttributeProgrammaticStreamSerialization; a[n].val.programmaticStreamSerializationAllowed = 1; n++; }
     c.numAttrs = (unsigned)n;
-    void *args[1] = {arg};
     return cudaLaunchKernelExC(&c, k, args);
+}
+static cudaError_t launch(const void *k, int grid, int threads, size_t smem, int cluster, int pdl, void *arg)
+{
+    void *args[1] = {arg};
+    return launch_args(k, grid, threads, smem, cluster, pdl, args);
 }
 
 /* how many clusters of this launch run at once */
@@ -87,6 +91,8 @@ typedef struct {
     uint8_t *w[MAX_COPIES];     /* [n,k] e4m3 */
     float *sx, *sw, *bias;      /* [m], [n], [n] or null */
     float *sxb, *swb;           /* [k/128][ldsx] and [n/128][k/128], both rounded up */
+    uint8_t *q;                 /* [m,k], [m] or as sxb: for a quantizer that is timed */
+    float *sq;
 } problem;
 __host__ __device__ static uint32_t mix(uint32_t v) { v ^= v >> 16; v *= 0x7feb352dU; v ^= v >> 15; v *= 0x846ca68bU; return v ^ (v >> 16); }
 __device__ static float noise(size_t i, uint32_t seed)
@@ -135,8 +141,9 @@ static void problem_make(problem *p, int m, int n, int k, int biased, int same)
     if (biased) p->copies = 1;
     p->launches = p->copies * (roofline(m, n, k) < 60 ? (39 + p->copies) / p->copies : 1); /* the start of a graph must not count */
     const size_t mk = (size_t)m * (size_t)k;
-    CK(cudaMalloc(&p->xb, mk * 2)); CK(cudaMalloc(&p->x, mk)); CK(cudaMalloc(&p->xc, mk)); CK(cudaMalloc(&p->y, (size_t)m * (size_t)n * 2));
+    CK(cudaMalloc(&p->xb, mk * 2)); CK(cudaMalloc(&p->x, mk)); CK(cudaMalloc(&p->xc, mk)); CK(cudaMalloc(&p->q, mk)); CK(cudaMalloc(&p->y, (size_t)m * (size_t)n * 2));
     CK(cudaMalloc(&p->sx, (size_t)m * 4)); CK(cudaMalloc(&p->sxb, kb * (size_t)p->ldsx * 4));
+    CK(cudaMalloc(&p->sq, kb * (size_t)p->ldsx * 4));
     CK(cudaMemsetAsync(p->sxb, 0, kb * (size_t)p->ldsx * 4, g_stream));
     fill_bf16<<<1056, 256, 0, g_stream>>>(p->xb, mk, 1, same);
     quantize_plain<<<(unsigned)(m + 7) / 8, 256, 0, g_stream>>>(p->xb, p->x, p->sx, m, k, 0, 0);
@@ -149,9 +156,14 @@ static void problem_make(problem *p, int m, int n, int k, int biased, int same)
 static void problem_free(problem *p)
 {
     for (int c = 0; c < p->copies; c++) CK(cudaFree(p->w[c]));
-    CK(cudaFree(p->xb)); CK(cudaFree(p->x)); CK(cudaFree(p->xc)); CK(cudaFree(p->y)); CK(cudaFree(p->sx)); CK(cudaFree(p->sw)); CK(cudaFree(p->bias)); CK(cudaFree(p->sxb)); CK(cudaFree(p->swb));
+    CK(cudaFree(p->xb)); CK(cudaFree(p->x)); CK(cudaFree(p->xc)); CK(cudaFree(p->y)); CK(cudaFree(p->sx)); CK(cudaFree(p->sw)); CK(cudaFree(p->bias)); CK(cudaFree(p->q)); CK(cudaFree(p->sq)); CK(cudaFree(p->sxb)); CK(cudaFree(p->swb));
 }
-static void poison(problem *p) { CK(cudaMemsetAsync(p->y, 0xFF, (size_t)p->m * (size_t)p->n * 2, g_stream)); }
+static void poison(problem *p)
+{
+    CK(cudaMemsetAsync(p->y, 0xFF, (size_t)p->m * (size_t)p->n * 2, g_stream));
+    CK(cudaMemsetAsync(p->q, 0xFF, (size_t)p->m * (size_t)p->k, g_stream));
+    CK(cudaMemsetAsync(p->sq, 0xFF, (size_t)((p->k + 127) / 128) * (size_t)p->ldsx * 4, g_stream));
+}
 
 /* ---- the reference: one warp per output, double accumulation; every output of small problems, else `samples` of them ---- */
 __device__ static float e4m3_value(uint8_t c) { __nv_fp8_e4m3 v; v.__x = c; return (float)v; }

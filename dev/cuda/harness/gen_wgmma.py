@@ -3,7 +3,7 @@
 # 128-byte block of K. a, b: low words of the descriptors (128-byte swizzle, K-major); acc = 0 starts from zero.
 #   python3 gen_wgmma.py > wgmma_gen.h
 print("#pragma once\ntemplate <int N> struct kblock;")
-for n in (8, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256):
+for n in (8, 16, 32, 64, 96, 112, 128, 160, 192, 224):
     r = n // 2
     regs = ", ".join(f"%{i}" for i in range(r))
     outs = ", ".join(f'"+f"(d[{i}])' for i in range(r))

@@ -44,20 +44,10 @@ DEV void mbar_wait_cluster(uint32_t bar, uint32_t parity, int tag = __builtin_LI
 /* --- bulk copies --- */
 DEV uint64_t policy_evict_normal() { uint64_t p; asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p)); return p; }
 DEV uint64_t policy_evict_first() { uint64_t p; asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p)); return p; }
-DEV void bulk_1d(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar, uint64_t pol)
-{
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(dst), "l"(src), "r"(bytes), "r"(bar), "l"(pol) : "memory");
-}
-DEV void tma_2d(uint32_t dst, const void *map, int c0, int c1, uint32_t bar, uint64_t pol)
-{
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "l"(pol) : "memory");
-}
 DEV void bulk_to_cta(uint32_t dst, uint32_t src, uint32_t bytes, uint32_t bar) /* own shared memory to that of a CTA of the cluster; dst and bar there */
 {
     asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "r"(src), "r"(bytes), "r"(bar) : "memory");
 }
-DEV void bulk_prefetch_l2(const void *src, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(src), "r"(bytes) : "memory"); }
-DEV void tma_prefetch_2d(const void *map, int c0, int c1) { asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(c0), "r"(c1) : "memory"); }
 DEV void tma_prefetch_map(const void *map) { asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory"); }
 DEV void fence_async_smem() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -67,7 +57,6 @@ DEV void pdl_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "me
 
 /* --- clusters --- */
 DEV uint32_t cluster_rank() { uint32_t r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
-DEV uint32_t cluster_size() { uint32_t r; asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(r)); return r; }
 DEV uint32_t cluster_id() { uint32_t r; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(r)); return r; }
 DEV uint32_t cluster_count() { uint32_t r; asm volatile("mov.u32 %0, %%nclusterid.x;" : "=r"(r)); return r; }
 DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
@@ -78,14 +67,6 @@ DEV void st_async4(uint32_t dst, float a, float b, float c, float d, uint32_t ba
 {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(dst), "f"(a), "f"(b), "f"(c), "f"(d), "r"(bar) : "memory");
 }
-DEV void st_async2(uint32_t dst, float a, float b, uint32_t bar)
-{
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(dst), "f"(a), "f"(b), "r"(bar) : "memory");
-}
-DEV void st_async1(uint32_t dst, float a, uint32_t bar)
-{
-    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(dst), "f"(a), "r"(bar) : "memory");
-}
 DEV void bar_named_arrive(int id, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 DEV void bar_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
 
@@ -93,8 +74,6 @@ DEV void bar_named(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(
 DEV void wg_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEV void wg_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> DEV void wg_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
-/* K-major operand, 128-byte swizzle, 8-row atoms 1024 bytes apart, base 1024-byte aligned. */
-DEV uint64_t desc128(uint32_t addr) { return (uint64_t)((addr & 0x3FFFF) >> 4) | (1ull << 16) | (64ull << 32) | (1ull << 62); }
 
 /* 4 floats -> 4 e4m3, round to nearest even, saturating */
 DEV uint32_t e4m3x4(float a, float b, float c, float d)
@@ -106,13 +85,22 @@ DEV uint32_t e4m3x4(float a, float b, float c, float d)
 }
 
 /* --- what the large kernels add --- */
-DEV void tma_2d_mc(uint32_t dst, const void *map, int c0, int c1, uint32_t bar, uint16_t mask) /* to every CTA of the mask, same offsets */
+/* For a producer loop that a whole warp runs: `lead` is true in one lane, all else is the same in all. So the operands stay in
+ * uniform registers; in a branch of one lane each copy costs a loop of moves into them, some 100 clocks. */
+DEV uint32_t elect_one() { uint32_t r; asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(r)); return r; }
+DEV void mbar_expect_tx_if(uint32_t lead, uint32_t bar, uint32_t bytes) { asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %2, 0;\n @p mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n}" ::"r"(bar), "r"(bytes), "r"(lead) : "memory"); }
+DEV void tma_2d_if(uint32_t lead, uint32_t dst, const void *map, int c0, int c1, uint32_t bar)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "h"(mask) : "memory");
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %5, 0;\n @p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];\n}" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "r"(lead) : "memory");
 }
-DEV void tma_2d_plain(uint32_t dst, const void *map, int c0, int c1, uint32_t bar)
+DEV void tma_2d_hint_if(uint32_t lead, uint32_t dst, const void *map, int c0, int c1, uint32_t bar, uint64_t pol)
 {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar) : "memory");
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %6, 0;\n @p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;\n}" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "l"(pol), "r"(lead) : "memory");
+}
+DEV void tma_prefetch_2d_if(uint32_t lead, const void *map, int c0, int c1) { asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %3, 0;\n @p cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];\n}" ::"l"(map), "r"(c0), "r"(c1), "r"(lead) : "memory"); }
+DEV void tma_2d_mc_if(uint32_t lead, uint32_t dst, const void *map, int c0, int c1, uint32_t bar, uint16_t mask) /* to every CTA of the mask, same offsets */
+{
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %6, 0;\n @p cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;\n}" ::"r"(dst), "l"(map), "r"(c0), "r"(c1), "r"(bar), "h"(mask), "r"(lead) : "memory");
 }
 DEV void tma_store_2d(const void *map, uint32_t src, int c0, int c1) { asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(map), "r"(c0), "r"(c1), "r"(src) : "memory"); }
 DEV void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
