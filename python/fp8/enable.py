@@ -37,7 +37,8 @@ def enable_fp8_gemm(model: nn.Module, *, options: FP8GemmOptions = FP8GemmOption
     if not inplace:
         model = copy.deepcopy(model)
     wanted = {name: module for name, module in _linears(model) if module_filter is None or module_filter(name, module)}
-    left = {name: why for name, module in wanted.items() if (why := _obstacle(model, name, module, options))}
+    owners = _owners(model)
+    left = {name: why for name, module in wanted.items() if (why := _obstacle(model, name, module, options, owners))}
     for name, module in wanted.items():
         if name not in left:
             _check(name, module, options)
@@ -64,7 +65,17 @@ def _linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
             yield name, module
 
 
-def _obstacle(model: nn.Module, name: str, module: nn.Linear, options: FP8GemmOptions) -> str | None:
+def _owners(model: nn.Module) -> dict[int, list[str]]:
+    """{id of a parameter: names of the modules that have it}."""
+    found: dict[int, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        for parameter in module._parameters.values():
+            found.setdefault(id(parameter), []).append(name)
+    return found
+
+
+def _obstacle(model: nn.Module, name: str, module: nn.Linear, options: FP8GemmOptions,
+              owners: dict[int, list[str]]) -> str | None:
     """Why a module cannot be replaced, or None."""
     if type(module).forward is not nn.Linear.forward or "forward" in module.__dict__:
         return f"{type(module).__name__} has a forward of its own"
@@ -76,9 +87,9 @@ def _obstacle(model: nn.Module, name: str, module: nn.Linear, options: FP8GemmOp
         if name and isinstance(parent, reader) and (children is None or child in children):
             return f"{type(parent).__name__} reads its weight"
     if options.fp16_weight_storage != "keep":
-        for other_name, other in model.named_modules():
-            if other is not module and any(p is module.weight for p in other._parameters.values()):
-                return f"its weight is tied to {other_name}"
+        for other in owners[id(module.weight)]:
+            if model.get_submodule(other) is not module:
+                return f"its weight is tied to {other}"
     return None
 
 

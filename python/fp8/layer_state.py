@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2)
 # Where a checkpoint may have the scales of `weight`; the first is what we write.
-_SCALE_KEYS = ("weight_scale", "weight_scale_inv")
+SCALE_KEYS = ("weight_scale", "weight_scale_inv")
 # The first version of this interface, vLLM's utility, wrapped the Linear in a child of that name.
 _OLD_PREFIX = "linear."
 
@@ -120,12 +120,14 @@ def set_state(layer: FP8Linear, state: dict[str, Any]) -> None:
 # ---- state_dict ----
 def save(layer: FP8Linear, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
     """`weight`, `bias`: in high precision where that is kept, unless save_codes asks for codes; then with `weight_scale`."""
-    weight, scales = layer._parameters["weight"] if layer._source is None else layer._source, None
-    if layer.save_codes or weight is None:
-        weight, scales = layer.fp8_weight()
-        if scales.numel() == 1:
-            scales = scales.reshape(1)
-    for name, tensor in (("weight", weight), ("bias", layer._parameters["bias"]), (_SCALE_KEYS[0], scales)):
+    tensors = dict(layer._parameters)
+    if layer._source is not None:
+        tensors["weight"] = layer._source
+    if layer.save_codes or tensors["weight"] is None:
+        tensors["weight"], scales = layer.fp8_weight()
+        name, shape, dtype = layer.stored_scale
+        tensors[name] = scales.reshape(shape or (scales.shape if scales.numel() > 1 else 1)).view(dtype or scales.dtype)
+    for name, tensor in tensors.items():
         if tensor is not None:
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
@@ -136,7 +138,7 @@ def take_keys(layer: FP8Linear, state_dict: dict[str, Any], prefix: str, strict:
     own = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
     own = {key.removeprefix(_OLD_PREFIX): value for key, value in own.items()}
     weight, shape = own.get("weight"), (layer.out_features, layer.in_features)
-    scales = next((own.pop(key) for key in _SCALE_KEYS if key in own), None)
+    scales = next((own.pop(key) for key in SCALE_KEYS if key in own), None)
     layer.__dict__.pop("_loaded_codes", None)
     if weight is not None and tuple(weight.shape) != shape:
         errors.append(f"size mismatch for {prefix}weight: copying a param with shape {tuple(weight.shape)} from checkpoint, "
@@ -158,12 +160,16 @@ def _take_codes(layer: FP8Linear, codes: Tensor, scales: Tensor | None, bias: Te
     shape = scale_shape(layer.out_features, layer.in_features, scheme_of(layer.options.scheme).w_grid)
     if scales is None or scales.numel() != math.prod(shape):
         found = "missing" if scales is None else f"of shape {tuple(scales.shape)}"
-        errors.append(f"{prefix}weight holds codes, whose scales {prefix}{_SCALE_KEYS[0]} are {found}; "
+        errors.append(f"{prefix}weight holds codes, whose scales {prefix}{SCALE_KEYS[0]} are {found}; "
                       f"scheme={layer.options.scheme!r} has {shape}.")
         return
-    linear = _linear(layer, codes.detach().cpu(), scales.detach().cpu().reshape(shape), bias)
-    layer._handle, layer._source = ops.Handle(linear), None
+    _adopt(layer, codes, scales.reshape(shape), bias)
     layer._loaded_codes = True  # type: ignore[assignment]
+
+
+def _adopt(layer: FP8Linear, codes: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+    """The layer's weight is codes[N,K] and scales as its scheme has them; the high-precision one, if it is held, follows."""
+    layer._handle, layer._source = ops.Handle(_linear(layer, codes.detach().cpu(), scales.detach().cpu(), bias)), None
     storage, kept = layer.options.fp16_weight_storage, layer._parameters["weight"]
     if storage == "discard":
         layer._parameters["weight"] = None
@@ -176,6 +182,20 @@ def _take_codes(layer: FP8Linear, codes: Tensor, scales: Tensor | None, bias: Te
     else:
         with torch.no_grad():
             kept.copy_(real)
+
+
+def take_parameters(layer: FP8Linear) -> None:
+    """After a loader has set the parameters `weight` and, if that is codes, its scales: makes the layer of them. Parameters
+    that are still without storage stay."""
+    weight, bias, name = layer._parameters["weight"], layer._parameters["bias"], layer.stored_scale[0]
+    scales = layer._parameters.get(name)
+    if scales is not None and weight is not None and not (scales.is_meta or weight.is_meta):
+        del layer._parameters[name]
+        layer._parameters["weight"] = None
+        _adopt(layer, weight, scales.reshape(scale_shape(*weight.shape, scheme_of(layer.options.scheme).w_grid)), bias)
+        layer._stamps = _stamps(layer)
+    elif scales is None and can_materialize(layer):
+        refresh(layer)
 
 
 def after_load(layer: FP8Linear) -> None:

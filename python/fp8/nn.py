@@ -70,15 +70,16 @@ class FP8Linear(nn.Linear):
         self.options = options
         self.training = linear.training
         self.save_codes = False
+        # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
+        self.stored_scale: tuple[str, tuple[int, ...] | None, torch.dtype | None] = (layer_state.SCALE_KEYS[0], None, None)
         self._source: Tensor | None = None  # [N,K] bf16 on the host
         self._handle: ops.Handle | None = None
         self._stamps: tuple[Any, Any] = (None, None)  # of the weight and the bias that the handle was made of
         layer_state.check_shape(self.out_features, self.in_features, options.scheme, options.rule)
-        self._parameters["bias"] = None
+        self._parameters.update(weight=None, bias=None)
         if linear.bias is not None:
             keep = options.fp16_weight_storage == "keep"
             self.bias = linear.bias if keep else nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
-        self._parameters["weight"] = None
         layer_state.take_weight(self, linear.weight)
 
     @classmethod

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""from_pretrained with an Fp8Config: a bf16 checkpoint is quantized to the bytes that `fp8 quantize` writes, an FP8 one of any
+dialect is taken as it is, and save_pretrained writes what verify and the next from_pretrained accept.
+
+    FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python tests/python/test_transformers.py
+"""
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+import warnings
+
+try:
+    import torch
+    from safetensors import safe_open
+    from transformers import AutoModelForCausalLM
+except ImportError as missing:
+    print(f"skipped: {missing} (script/bootstrap python)")
+    sys.exit(77)
+
+import fp8
+from fp8 import Fp8Config, FP8Linear
+
+SOURCES = pathlib.Path(__file__).resolve().parents[1] / "golden" / "checkpoints"
+TOKENS = torch.arange(48).reshape(2, 24) % 90
+DIALECTS = {"hf-block": "block", "ct-block": "block", "hf-tensor": "tensor", "ct-tensor": "tensor", "ct-channel": "channel",
+            "ct-w8a16": "weight-only", "ct-mxfp8": "mxfp8", "modelopt-pcpt": "channel", "modelopt-mxfp8": "mxfp8",
+            "mxfp8": "mxfp8"}
+# Codes of e4m3 for weights and activations, over a few layers of random weights: see check_readers.py.
+NOISE = 4 * 2.0**-4
+
+
+def tensors(directory):
+    found = {}
+    for file in sorted(pathlib.Path(directory).glob("*.safetensors")):
+        with safe_open(file, "pt") as f:
+            found.update({name: f.get_tensor(name) for name in f.keys()})
+    return found
+
+
+def load(directory, **options):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, **options)
+
+
+def logits(model):
+    with torch.inference_mode():
+        return model(TOKENS).logits.float()
+
+
+def layers(model):
+    return {name: module for name, module in model.named_modules() if isinstance(module, FP8Linear)}
+
+
+class Transformers(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fp8-hf-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def check_codes(self, model, stored):
+        """Every FP8 weight of the files is in its layer, bit for bit."""
+        names = {name.removesuffix(".weight") for name, tensor in stored.items()
+                 if name.endswith(".weight") and tensor.dtype == torch.float8_e4m3fn}
+        self.assertTrue(names)
+        self.assertLessEqual(names, set(layers(model)))
+        for name in names:
+            codes, scales = layers(model)[name].fp8_weight()
+            scale = stored.get(name + ".weight_scale", stored.get(name + ".weight_scale_inv"))
+            self.assertTrue(torch.equal(codes.view(torch.uint8), stored[name + ".weight"].view(torch.uint8)), name)
+            self.assertTrue(torch.equal(scales.flatten().view(torch.uint8), scale.flatten().view(torch.uint8)), name)
+
+    def near(self, model, want):
+        self.assertLess((logits(model) - want).norm() / want.norm(), NOISE)
+
+    def test_quantized_on_the_way_is_what_the_command_writes(self):
+        want = logits(load(SOURCES / "llama_untied_bf16"))
+        for dialect in ("hf-block", "ct-tensor", "ct-channel", "ct-w8a16", "ct-mxfp8"):
+            fp8.quantize_checkpoint(SOURCES / "llama_untied_bf16", self.folder / dialect, dialect)
+            model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config(DIALECTS[dialect]))
+            with self.subTest(dialect):
+                if dialect != "ct-tensor":  # the command gives q, k and v one scale, for engines that fuse them
+                    self.check_codes(model, tensors(self.folder / dialect))
+                self.assertEqual(len(layers(model)), 14)
+                self.assertIs(type(model.lm_head), torch.nn.Linear)
+                self.near(model, want)
+
+    def test_every_dialect_is_loaded_as_it_is(self):
+        want = logits(load(SOURCES / "llama_untied_bf16"))
+        for dialect, scheme in DIALECTS.items():
+            fp8.quantize_checkpoint(SOURCES / "llama_untied_bf16", self.folder / dialect, dialect)
+            with self.subTest(dialect), warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                model = load(self.folder / dialect, quantization_config=Fp8Config())
+                self.check_codes(model, tensors(self.folder / dialect))
+                self.assertEqual({layer.options.scheme for layer in layers(model).values()}, {scheme})
+                self.near(model, want)
+
+    def test_checkpoints_of_other_writers(self):
+        for name in ("llama_untied_ct_channel_token", "llama_untied_ct_block", "llama_untied_ct_tensor_static",
+                     "llama_untied_ct_mxfp8", "llama_untied_ct_w8a16", "llama_untied_hf_tensor", "llama_tied_hf_block"):
+            with self.subTest(name):
+                self.check_codes(load(SOURCES / name, quantization_config=Fp8Config()), tensors(SOURCES / name))
+
+    def test_tied_head(self):
+        model = load(SOURCES / "llama_tied_bf16", quantization_config=Fp8Config("channel"))
+        self.assertIs(model.lm_head.weight, model.model.embed_tokens.weight)
+        self.assertEqual(len(layers(model)), 7)
+
+    def test_save_and_load(self):
+        for scheme in ("block", "tensor", "channel", "weight-only", "mxfp8"):
+            with self.subTest(scheme):
+                model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config(scheme))
+                model.save_pretrained(self.folder / scheme)
+                found = fp8.verify(self.folder / scheme, against=SOURCES / "llama_untied_bf16")
+                self.assertEqual([f for f in found.findings if f.is_error], [])
+                self.assertEqual(found.quantized, 14)
+                again = load(self.folder / scheme, quantization_config=Fp8Config())
+                self.assertTrue(torch.equal(logits(again), logits(model)))
+                self.assertEqual(again.config.quantization_config.to_dict(), model.config.quantization_config.to_dict())
+                again.save_pretrained(self.folder / (scheme + "-again"))
+                first, second = tensors(self.folder / scheme), tensors(self.folder / (scheme + "-again"))
+                self.assertEqual({n: (t.dtype, t.shape) for n, t in first.items()},
+                                 {n: (t.dtype, t.shape) for n, t in second.items()})
+                self.assertTrue(all(torch.equal(first[n].view(torch.uint8), second[n].view(torch.uint8)) for n in first))
+
+    def test_what_transformers_reads_itself(self):
+        """The package that owns the format decodes our file to the weights that we compute with."""
+        model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config("channel"))
+        model.save_pretrained(self.folder / "out")
+        theirs = load(self.folder / "out")
+        self.assertLess((logits(theirs) - logits(model)).norm() / logits(model).norm(), NOISE)
+
+    def test_modules_to_keep(self):
+        config = Fp8Config("channel", modules_to_not_convert=["lm_head", "model.layers.0"])
+        self.assertEqual(len(layers(load(SOURCES / "llama_untied_bf16", quantization_config=config))), 7)
+
+    def test_generate_and_train(self):
+        model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config("block"))
+        out = model.generate(TOKENS[:1, :4], max_new_tokens=5, do_sample=False)
+        self.assertEqual(out.shape, (1, 9))
+        loss = model(TOKENS, labels=TOKENS).loss
+        loss.backward()
+        self.assertTrue(torch.isfinite(model.model.embed_tokens.weight.grad).all())
+
+    def test_bad_input(self):
+        with self.assertRaisesRegex(ValueError, "'int8'.*block"):
+            Fp8Config("int8")
+        with self.assertRaisesRegex(ValueError, "'x'.*best"):
+            Fp8Config(rule="x")
+
+
+if __name__ == "__main__":
+    unittest.main()
