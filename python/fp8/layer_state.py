@@ -59,10 +59,12 @@ def _stamps(layer: FP8Linear) -> tuple[Any, Any]:
 
 def refresh(layer: FP8Linear) -> None:
     """Makes the codes if there are none or they are stale. Errors: RuntimeError if there is nothing to make them of."""
-    kept = layer._parameters["weight"]
-    if kept is not None and layer.options.fp16_weight_storage != "keep" and not kept.is_meta:
-        take_weight(layer, kept)  # it was filled after the layer was made without storage
-    stamps = _stamps(layer)
+    parameters = layer._parameters
+    weight, bias = parameters["weight"], parameters["bias"]
+    if weight is not None and layer.options.fp16_weight_storage != "keep" and not weight.is_meta:
+        take_weight(layer, weight)  # it was filled after the layer was made without storage
+        weight = None
+    stamps = _stamp(weight), _stamp(bias)
     if layer._handle is None or stamps != layer._stamps:
         layer._handle = ops.Handle(_made(layer, stamps))
         layer._stamps = stamps

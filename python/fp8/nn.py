@@ -119,11 +119,13 @@ class FP8Linear(nn.Linear):
         self._handle = None
 
     def forward(self, x: Tensor) -> Tensor:
-        device = x.device.type
-        if device != "meta" and torch.is_autocast_enabled(device) and x.is_floating_point() and x.dtype != torch.float64:
-            x = x.to(torch.get_autocast_dtype(device))
-        if device == "cpu" and self.options.cpu == "linear":
-            return self._in_high_precision(x, "cpu='linear'")
+        if x.is_cpu:
+            if torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64:
+                x = x.to(torch.get_autocast_dtype("cpu"))
+            if self.options.cpu == "linear":
+                return self._in_high_precision(x, "cpu='linear'")
+        elif not x.is_meta:
+            raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
         if x.dtype in _COMPUTED:
             return self._in_fp8(x)
         if not x.is_floating_point():
@@ -134,21 +136,19 @@ class FP8Linear(nn.Linear):
         return y.to(x.dtype) if self.options.cast_output_back else y
 
     def _in_fp8(self, x: Tensor) -> Tensor:
-        if x.device.type not in ("cpu", "meta"):
-            raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
+        if x.is_meta:
+            return x.new_empty((*x.shape[:-1], self.out_features))
         if torch.compiler.is_compiling():
             y = torch.ops.fp8.linear(x, layer_state.compiled_handle(self), self.out_features)
-        elif x.device.type == "meta":
-            return x.new_empty((*x.shape[:-1], self.out_features))
         else:
             layer_state.refresh(self)
-            handle: ops.Handle = self._handle  # type: ignore[assignment]
-            if torch.is_grad_enabled() and x.requires_grad:
-                y = torch.ops.fp8.linear(x, handle.tensor, self.out_features)
+            number = self._handle.tensor  # type: ignore[union-attr]
+            if torch.is_inference_mode_enabled() or (x.requires_grad and torch.is_grad_enabled()):
+                y = ops.linear(x, number, self.out_features)
             else:
                 with torch._C._AutoDispatchBelowAutograd():  # its Python would cost as much as the product
-                    y = ops.linear(x, handle.tensor, self.out_features)
-        bias = self.bias
+                    y = ops.linear(x, number, self.out_features)
+        bias = self._parameters["bias"]
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
             y = y + (bias - bias.detach()).to(y.dtype)  # zero, with the bias's gradient
         return y

@@ -12,14 +12,16 @@ from .errors import call
 GridLike = tuple[int, int]
 
 
+_RULES = {rule.name.lower().replace("_", "-"): rule for rule in Rule}
+
+
 def rule_of(name: str | Rule) -> Rule:
     """The rule called "best", "vllm", "compressed-tensors" ..; ValueError with the choices if there is none."""
-    names = {rule.name.lower().replace("_", "-"): rule for rule in Rule}
     if isinstance(name, Rule):
         return name
-    if name not in names:
-        raise ValueError(f"invalid rule={name!r}; expected one of {', '.join(names)}")
-    return names[name]
+    if name not in _RULES:
+        raise ValueError(f"invalid rule={name!r}; expected one of {', '.join(_RULES)}")
+    return _RULES[name]
 
 
 def _policy_of(name: str) -> NanPolicy:

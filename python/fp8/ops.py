@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators torch.ops.fp8.*: registered from C (python/torch), their shapes without data and their gradients here.
+"""The operators torch.ops.fp8.*: registered from C (python/operators), their shapes without data and their gradients here.
 
     quantize(x, rows, cols, rule, code, scale, pow2) -> (codes, scales)     a scale for each block [rows, cols], 0 = all
     dequantize(codes, scales, rows, cols, dtype) -> y

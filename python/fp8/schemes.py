@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from . import _c
 from ._c import Activation, Dtype, Grid, NanPolicy, QuantizeDesc, Rule
@@ -34,8 +35,9 @@ def scheme_of(name: str) -> Scheme:
     return SCHEMES[name]
 
 
+@functools.cache
 def linear_desc(scheme: str, rule: str | Rule = Rule.VLLM) -> _c.LinearDesc:
-    """The description of a linear of a scheme, quantized by a rule: X per token or group as it comes, W once."""
+    """The description, not to be changed, of a linear of a scheme, quantized by a rule: X at each call, W once."""
     facts, rule = scheme_of(scheme), rule_of(rule)
     desc = _c.LinearDesc(activation=Activation.NONE if facts.x_grid is None else Activation.DYNAMIC, w_scale=facts.scale,
                          x_scale=facts.scale)

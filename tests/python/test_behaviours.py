@@ -468,7 +468,7 @@ class Behaviours(unittest.TestCase):
             torch.compiler.reset()
             model = enable_fp8_gemm(nn.Sequential(linear(n=K), nn.GELU(), linear()), options=options(storage))
             model.requires_grad_(False)
-            compiled = torch.compile(model, fullgraph=True)
+            compiled = torch.compile(model, fullgraph=True, backend="inductor" if storage == "discard" else "aot_eager")
             for rows in (1, 5):
                 torch.testing.assert_close(compiled(inputs(rows)), model(inputs(rows)), rtol=2.0**-6, atol=2.0**-6)
             x = inputs(3).requires_grad_()

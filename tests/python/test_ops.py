@@ -11,7 +11,6 @@ import unittest
 
 try:
     import torch
-    import torch.library  # where PyTorch is not, python/torch, a folder of sources, bears its name
 except ImportError as missing:
     print(f"skipped: {missing} (script/bootstrap python)")
     sys.exit(77)
@@ -38,10 +37,10 @@ class Operators(unittest.TestCase):
     def test_opcheck(self):
         h = handle()
         x = torch.randn(3, K)
-        for dtype in (torch.float32, torch.bfloat16, torch.float16):
-            for shape in ((K,), (3, K), (2, 0, K), (2, 3, K)):
-                given = torch.randn(shape).to(dtype).requires_grad_()
-                torch.library.opcheck(OPS.linear.default, (given, h.tensor, N))
+        shapes = {(K,): torch.float32, (3, K): torch.bfloat16, (2, 3, K): torch.float16, (0, K): torch.float32}
+        for shape, dtype in shapes.items():
+            given = torch.randn(shape).to(dtype).requires_grad_()
+            torch.library.opcheck(OPS.linear.default, (given, h.tensor, N))
         torch.library.opcheck(OPS.linear_dx.default, (torch.randn(5, N), h.tensor, K))
         torch.library.opcheck(OPS.quantize.default, (x, 1, 32, 0, torch.float8_e4m3fn, torch.float8_e8m0fnu, False))
         torch.library.opcheck(OPS.quantize.default, (x, 0, 0, 1, torch.float8_e4m3fn, torch.float32, False))
