@@ -37,6 +37,15 @@ static fp8_status request_for(const fp8_stage *s, fp8_rect at, fp8_quant *q, fp8
                              err);
 }
 
+/* An element that is refused was named by its place in x: says where x is. */
+static fp8_status say_place(fp8_rect at, fp8_status status, fp8_error *err)
+{
+    if (status == FP8_E_NAN)
+        (void)fp8_error_prefix(err, "from [%lld,%lld] of the rank's share on", (long long)at.row,
+                               (long long)at.col);
+    return status;
+}
+
 /* ---- scales ---------------------------------------------------------------------------------- */
 
 static bool must_agree(const fp8_stage *s)
@@ -83,7 +92,7 @@ static fp8_status quantize_units(fp8_stage *s, fp8_rect at, const fp8_tensor *x,
     float *work = scale_work(s, &q, err);
     if (!work)
         return FP8_E_NO_MEMORY;
-    fp8_status status = fp8_quant_amax(s->ctx, &q, x, 0, work, err);
+    fp8_status status = say_place(at, fp8_quant_amax(s->ctx, &q, x, 0, work, err), err);
     if (status == FP8_OK)
         status = make_scales(s, &q, at, work, work + units, work + 2 * units, err);
     if (status == FP8_OK)
@@ -106,7 +115,7 @@ static fp8_status encode_given(fp8_stage *s, const fp8_fragment *f, fp8_error *e
     const fp8_tensor scales = fp8_matrix(&scale, FP8_F32, 1, 1);
     FP8_TRY(fp8_quant_static(&q, &scales, &operand, err));
     if (q.desc.nan == FP8_NAN_REFUSE)
-        FP8_TRY(fp8_quant_amax(s->ctx, &q, &f->data, 0, &amax, err));
+        FP8_TRY(say_place(f->at, fp8_quant_amax(s->ctx, &q, &f->data, 0, &amax, err), err));
     return fp8_build_encode(&s->build, &q, &f->data, 0, &operand, f->at.row, f->at.col, err);
 }
 
@@ -136,7 +145,8 @@ static fp8_status measure_part(fp8_stage *s, const fp8_load_piece *piece, int64_
     x.shape[0] = hit.local.rows;
     x.shape[1] = hit.local.cols;
     FP8_TRY(request_for(s, hit.local, &q, err));
-    return fp8_quant_amax(s->ctx, &q, &x, 0, s->amax + hit.local.row / s->q.unit_rows, err);
+    float *amax = s->amax + hit.local.row / s->q.unit_rows;
+    return say_place(hit.local, fp8_quant_amax(s->ctx, &q, &x, 0, amax, err), err);
 }
 
 fp8_status fp8_stage_measure(fp8_stage *s, const fp8_load_piece *piece, fp8_error *err)
@@ -289,7 +299,7 @@ static fp8_status check_finite(const fp8_stage *s, fp8_rect strip, const fp8_ten
     if (s->q.desc.nan != FP8_NAN_REFUSE)
         return FP8_OK;
     FP8_TRY(fp8_quant_prepare(&q, &any, s->high, s->q.code, FP8_F32, strip.rows, strip.cols, err));
-    return fp8_quant_amax(s->ctx, &q, x, 0, &amax, err);
+    return say_place(strip, fp8_quant_amax(s->ctx, &q, x, 0, &amax, err), err);
 }
 
 static fp8_status wait_strip(waiting *w, fp8_rect strip, const fp8_tensor *x, fp8_error *err)

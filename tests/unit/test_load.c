@@ -8,7 +8,9 @@
 #include "support/meter.h"
 #include "support/sandbox.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 static fp8_context *ctx;
 
@@ -299,6 +301,34 @@ static void test_a_spill_directory_that_is_not_there(void **state)
                    "layer blk: weight: spill directory /nowhere/at/all: cannot make a file");
     assert_done(write_rect(&l, &w, 0, 128, 0, 128, &err)); /* nothing was taken before */
     end(&l);
+    free(w.data);
+}
+
+/* A spill file that cannot grow: the piece has not been, and may come again. */
+static void test_a_spill_file_that_cannot_be_written(void **state)
+{
+    (void)state;
+    enum { N = 200, K = 200 };
+    const fp8_layer_desc d = desc_of(N, K, (fp8_grid){0, 0});
+    fp8_load_desc options = FP8_LOAD_DESC_INIT;
+    fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
+    struct rlimit before, small;
+    options.spill = sandbox_make();
+    options.max_waiting_bytes = 1;
+    loading l = begin_with(ctx, &d, &options);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 1000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_refused(write_rect(&l, &w, 0, 100, 0, K, &err), FP8_E_IO, "cannot write");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(load_info(l.load).spilled_bytes, 0);
+    assert_done(write_rect(&l, &w, 0, 100, 0, K, &err));
+    assert_done(write_rect(&l, &w, 100, 100, 0, K, &err));
+    assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
+    end(&l);
+    sandbox_remove();
     free(w.data);
 }
 
@@ -597,7 +627,9 @@ static void test_a_refused_piece_has_not_been(void **state)
     assert_refused(write_rect(&l, &bad, 0, 130, 0, K, &err), FP8_E_NAN, "infinity");
     assert_int_equal(load_info(l.load).waiting_bytes, 0);
     assert_done(write_rect(&l, &w, 0, 130, 0, K, &err));
-    assert_refused(write_rect(&l, &bad, 130, 5, 0, K, &err), FP8_E_NAN, "infinity");
+    assert_refused(
+        write_rect(&l, &bad, 130, 5, 0, K, &err), FP8_E_NAN,
+        "layer blk: weight: from [130,0] of the rank's share on: element [1,139] is infinity");
     fp8_tensor f32 = made_matrix(FP8_F32, N, K, 1);
     assert_refused(write_rect(&l, &f32, 130, 5, 0, K, &err), FP8_E_DTYPE,
                    "weight is F32, its other pieces are BF16");
@@ -753,6 +785,7 @@ int main(void)
         cmocka_unit_test(test_what_exceeds_the_bound_is_spilled),
         cmocka_unit_test(test_a_large_weight_is_spilled_and_read_in_slabs),
         cmocka_unit_test(test_a_spill_directory_that_is_not_there),
+        cmocka_unit_test(test_a_spill_file_that_cannot_be_written),
         cmocka_unit_test(test_a_range_written_twice),
         cmocka_unit_test(test_what_never_came_is_named),
         cmocka_unit_test(test_loading_anew_keeps_the_address_and_the_old_weight_until_whole),
