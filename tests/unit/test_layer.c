@@ -272,12 +272,14 @@ static void *read_often(void *arg)
     while (!__atomic_load_n(&r->done, __ATOMIC_RELAXED)) {
         const fp8_linear *linear;
         if (fp8_layer_acquire(r->layer, 0, &linear, NULL) != FP8_OK) {
-            r->bad++;
+            __atomic_fetch_add(&r->bad, 1, __ATOMIC_RELAXED);
             continue;
         }
         float *y = output_of(linear, 2);
         fp8_layer_release(r->layer);
-        r->bad += memcmp(y, r->want[0], 2 * N * 4) && memcmp(y, r->want[1], 2 * N * 4);
+        if (memcmp(y, r->want[0], sizeof(float[2 * N])) &&
+            memcmp(y, r->want[1], sizeof(float[2 * N])))
+            __atomic_fetch_add(&r->bad, 1, __ATOMIC_RELAXED);
         free(y);
     }
     return NULL;

@@ -7,6 +7,7 @@
 #include "support/ranks.h"
 
 #include <math.h>
+#include <stdio.h>
 
 static fp8_context *ctx;
 
@@ -106,6 +107,9 @@ static void test_31273_no_source_stays_when_a_layer_is_whole(void **state)
             assert_done(put(&l, FP8_PARAM_WEIGHT, 0, row, view_of(w, row, 64, 0, K), &err));
         if (i > 0) /* each layer adds its FP8 size and no more */
             assert_true(a.bytes - before < N * K + N * K / 16);
+        assert_true(a.bytes > before);
+        printf("layer %d is whole: %llu KiB held, at most %llu so far\n", i,
+               (unsigned long long)a.bytes / 1024, (unsigned long long)a.peak_bytes / 1024);
         before = a.bytes;
         assert_true(a.peak_bytes < a.bytes + N * K * 2 + 65536);
     }
