@@ -248,7 +248,7 @@ static fp8_status begin_waiting(fp8_stage *s, fp8_error *err)
     if (s->rows)
         return FP8_OK;
     const int64_t bands = fp8_ceil_div(s->q.rows, unit_rows(s));
-    s->rows = fp8_alloc_zeroed(s->ctx, (uint64_t)bands, sizeof *s->rows);
+    s->rows = fp8_alloc_zeroed(s->ctx, (uint64_t)bands, sizeof(void *));
     FP8_FAIL_IF(!s->rows, err, FP8_E_NO_MEMORY, "no memory for blocks that wait");
     return FP8_OK;
 }

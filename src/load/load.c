@@ -171,13 +171,13 @@ typedef struct gap_walk {
 static void say_gap(gap_walk *w, const fp8_stage *s, fp8_load_param param, fp8_rect gap)
 {
     const fp8_rect all = fp8_stage_expected(s, param);
+    const int64_t bottom = gap.row + gap.rows, right = gap.col + gap.cols;
     if (w->seen++ != w->want)
         return;
-    (void)snprintf(w->line, LINE_BYTES,
-                   "%s: %s: rows [%lld,%lld) of %lld, columns [%lld,%lld) of %lld",
-                   s->layer->desc.name, fp8_param_name(param), (long long)gap.row,
-                   (long long)(gap.row + gap.rows), (long long)all.rows, (long long)gap.col,
-                   (long long)(gap.col + gap.cols), (long long)all.cols);
+    (void)snprintf(
+        w->line, LINE_BYTES, "%s: %s: rows [%lld,%lld) of %lld, columns [%lld,%lld) of %lld",
+        s->layer->desc.name, fp8_param_name(param), (long long)gap.row, (long long)bottom,
+        (long long)all.rows, (long long)gap.col, (long long)right, (long long)all.cols);
 }
 
 static fp8_status walk_stage(const fp8_load *load, gap_walk *w, const fp8_stage *s, fp8_error *err)
