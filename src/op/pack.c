@@ -20,31 +20,67 @@ static void copy_row(uint8_t *to, const uint8_t *codes, int64_t n)
         to[c / 2 * 8 + c % 2] = codes[col + c];
 }
 
-/* The 256 flags of the codes that are NaN. */
-static void find_nan_codes(fp8_dtype dtype, bool is_nan[256])
+/* Four rows, the first a multiple of 4, which share 16 bytes of a block: the first two codes of
+ * each, then the other two. */
+static void copy_four_rows(uint8_t *to, const uint8_t *codes, int64_t stride, int64_t n)
 {
-    for (uint32_t code = 0; code < 256; code++)
-        is_nan[code] = fp8_dtype_is_nan(dtype, code);
+    for (int64_t col = 0; col + 4 <= n; col += 4, to += FP8_PANEL_BYTES) {
+        uint64_t first = 0, second = 0;
+        for (int row = 0; row < 4; row++) {
+            uint32_t four;
+            memcpy(&four, codes + row * stride + col, sizeof four);
+            first |= (uint64_t)(four & 0xffff) << 16 * row;
+            second |= (uint64_t)(four >> 16) << 16 * row;
+        }
+        memcpy(to, &first, sizeof first);
+        memcpy(to + 8, &second, sizeof second);
+    }
+    const int64_t whole = n / FP8_PANEL_COLS * FP8_PANEL_COLS;
+    for (int64_t row = 0; row < 4; row++)
+        copy_row(to + 2 * row, codes + row * stride + whole, n - whole);
+}
+
+/* Whether a code of a row is a NaN; without a branch, so that compilers make vectors of it. */
+static bool any_nan(fp8_dtype dtype, const uint8_t *codes, int64_t stride, int64_t n)
+{
+    const fp8_dtype_facts *facts = fp8_dtype_facts_of(dtype);
+    const uint8_t mask = (uint8_t)facts->nan_mask, first = (uint8_t)facts->nan_first;
+    const uint8_t span = (uint8_t)(facts->nan_last - facts->nan_first);
+    uint8_t any = 0;
+    for (int64_t j = 0; j < n; j++)
+        any |= (uint8_t)((uint8_t)((codes[j * stride] & mask) - first) <= span);
+    return any;
+}
+
+/* All columns of row i, or of the four rows from it on if they can be copied together; their
+ * number. */
+static int64_t pack_rows(const fp8_packed *to, const fp8_tensor *codes, int64_t i, int64_t row,
+                         int64_t col)
+{
+    const int64_t n = codes->shape[1], step = codes->stride[0], stride = codes->stride[1];
+    const uint8_t *from = (const uint8_t *)codes->data + i * step;
+    if (stride != 1 || col % FP8_PANEL_COLS != 0) {
+        for (int64_t j = 0; j < n; j++)
+            to->panels[fp8_panel_offset(row, col + j, to->k)] = from[j * stride];
+        return 1;
+    }
+    uint8_t *place = to->panels + fp8_panel_offset(row, col, to->k);
+    if (row % 4 == 0 && codes->shape[0] - i >= 4) {
+        copy_four_rows(place, from, step, n);
+        return 4;
+    }
+    copy_row(place, from, n);
+    return 1;
 }
 
 void fp8_pack_codes(const fp8_packed *to, const fp8_tensor *codes, int64_t row, int64_t col)
 {
-    const int64_t n = codes->shape[1], stride = codes->stride[1];
-    bool is_nan[256];
-    find_nan_codes(codes->dtype, is_nan);
-    for (int64_t i = 0; i < codes->shape[0]; i++) {
-        const uint8_t *from = (const uint8_t *)codes->data + i * codes->stride[0];
-        bool any = false;
-        for (int64_t j = 0; j < n; j++)
-            any |= is_nan[from[j * stride]];
-        if (any)
+    for (int64_t i = 0; i < codes->shape[0]; i++)
+        if (any_nan(codes->dtype, (const uint8_t *)codes->data + i * codes->stride[0],
+                    codes->stride[1], codes->shape[1]))
             to->nan_rows[row + i] = 1;
-        if (stride == 1 && col % FP8_PANEL_COLS == 0)
-            copy_row(to->panels + fp8_panel_offset(row + i, col, to->k), from, n);
-        else
-            for (int64_t j = 0; j < n; j++)
-                to->panels[fp8_panel_offset(row + i, col + j, to->k)] = from[j * stride];
-    }
+    for (int64_t i = 0; i < codes->shape[0];)
+        i += pack_rows(to, codes, i, row + i, col);
 }
 
 void fp8_unpack_panel(const uint8_t *panel, fp8_tensor *w, int64_t first)
