@@ -103,13 +103,13 @@ def eager(w):
     return (w.float() * (1 / scale)).clamp(-448, 448).to(torch.float8_e4m3fn), scale
 
 
-def wrap():
-    weights = [torch.randn(n, k).bfloat16() for _ in range(LAYERS // 5) for n, k in LAYER]
+def wrap(name, shapes):
+    weights = [torch.randn(n, k).bfloat16() for n, k in shapes]
     linears, o = [linear_of(w) for w in weights], fp8.FP8GemmOptions()
     with torch.inference_mode():
         ours, peer = interleave([lambda: [fp8.enable_fp8_gemm(layer, options=o) for layer in linears],
                                  lambda: [eager(w) for w in weights]])
-    print(f"bench python_layers wrap threads={options.threads} ours_ms={ours * 1e3:.3g} eager_ms={peer * 1e3:.3g} "
+    print(f"bench python_layers wrap={name} threads={options.threads} ours_ms={ours * 1e3:.3g} eager_ms={peer * 1e3:.3g} "
           f"ours_vs_eager={peer / ours:.3g}", flush=True)
 
 
@@ -117,4 +117,5 @@ print(f"bench python_layers torch={torch.__version__} threads={options.threads} 
 overhead(64, 64)
 overhead(576, 576)
 model()
-wrap()
+wrap("smollm2-135m", LAYER * 6)
+wrap("llama-1b", [(2048, 2048), (8192, 2048)])

@@ -215,8 +215,13 @@ def can_materialize(layer: FP8Linear) -> bool:
     return weight is not None and not weight.is_meta and not (bias is not None and bias.is_meta)
 
 
+@torch.compiler.assume_constant_result
+def _made_ready(layer: FP8Linear) -> bool:
+    refresh(layer)
+    return True
+
+
 def compiled_handle(layer: FP8Linear) -> Tensor:
-    """For a graph, which cannot make codes: what the layer has when it is traced."""
-    if layer._handle is None:
-        raise RuntimeError("FP8Linear: call materialize_fp8_weight() before torch.compile traces it")
-    return layer._handle.tensor
+    """For a graph: makes the codes when it is traced, if need be; it does not notice later what becomes stale."""
+    _made_ready(layer)
+    return layer._handle.tensor  # type: ignore[union-attr]

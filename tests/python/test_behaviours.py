@@ -475,11 +475,12 @@ class Behaviours(unittest.TestCase):
             compiled(x).sum().backward()
             self.assertTrue(torch.isfinite(x.grad).all())
 
-    def test_compile_before_the_codes_exist_says_so(self):
+    def test_compile_makes_the_codes_if_there_are_none(self):
         torch.compiler.reset()
         layer = FP8Linear(linear(), options=options())
-        with self.assertRaisesRegex(Exception, "materialize_fp8_weight"):
-            torch.compile(layer, fullgraph=True)(inputs(1))
+        y = torch.compile(layer, fullgraph=True, backend="aot_eager")(inputs(3))
+        self.assertTrue(layer.is_materialized)
+        self.assertTrue(torch.equal(y, layer(inputs(3))))
 
 
 if __name__ == "__main__":
