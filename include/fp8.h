@@ -720,7 +720,8 @@ typedef struct fp8_load_desc {
     }
 
 /* Fills layers, for the first time or anew: a layer keeps its old weight until the new one is
- * whole, then takes codes, scales and bias at once. One thread at a time. */
+ * whole, then takes codes, scales and bias at once, and forgets a source that was set. One thread
+ * at a time. */
 typedef struct fp8_load fp8_load;
 
 FP8_API fp8_status fp8_load_create(const fp8_context *ctx, const fp8_load_desc *desc,

@@ -117,15 +117,13 @@ static fp8_status settle_high(fp8_stage *s, fp8_dtype dtype, fp8_error *err)
 {
     const fp8_cut_plan *cut = &s->layer->cut;
     const fp8_dtype code = s->linear.w_code ? s->linear.w_code : FP8_E4M3FN;
-    const fp8_dtype scale = s->linear.w_scale ? s->linear.w_scale : FP8_F32;
     s->high = dtype;
     s->linear.w_code = code;
-    FP8_TRY(fp8_quant_prepare(&s->q, &s->linear.w, dtype, code, scale, cut->n, cut->k, err));
-    s->whole = is_tensor_grid(s->linear.w.grid) || must_agree(s);
-    if (s->linear.w.static_scales) {
-        s->whole = false;
+    if (s->linear.w.static_scales)
         settle_grid(s);
-    }
+    const fp8_dtype scale = s->linear.w_scale ? s->linear.w_scale : FP8_F32;
+    FP8_TRY(fp8_quant_prepare(&s->q, &s->linear.w, dtype, code, scale, cut->n, cut->k, err));
+    s->whole = !s->linear.w.static_scales && (is_tensor_grid(s->linear.w.grid) || must_agree(s));
     return FP8_OK;
 }
 

@@ -430,6 +430,28 @@ static void test_loading_anew_keeps_the_address_and_the_old_weight_until_whole(v
     }
 }
 
+/* A loaded weight is not made again of a source that was set before. */
+static void test_a_load_replaces_a_source(void **state)
+{
+    (void)state;
+    enum { N = 40, K = 64 };
+    const fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 0});
+    fp8_tensor old = made_matrix(FP8_BF16, N, K, 1), w = made_matrix(FP8_BF16, N, K, 2);
+    loading l = begin_with(ctx, &d, NULL);
+    const fp8_linear *linear;
+    fp8_load_free(l.load);
+    assert_done(fp8_layer_set_source(l.layer, &old, NULL, 1, &err));
+    assert_done(fp8_load_create(ctx, NULL, &l.load, &err));
+    assert_done(fp8_load_add(l.load, l.layer, &err));
+    assert_done(write_rect(&l, &w, 0, N, 0, K, &err));
+    assert_done(fp8_layer_acquire(l.layer, 2, &linear, &err)); /* another version */
+    fp8_layer_release(l.layer);
+    assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
+    end(&l);
+    free(old.data);
+    free(w.data);
+}
+
 /* The same load takes a layer again, one tensor after the other, as trainers send them. */
 static void test_a_session_of_many_reloads(void **state)
 {
@@ -789,6 +811,7 @@ int main(void)
         cmocka_unit_test(test_a_range_written_twice),
         cmocka_unit_test(test_what_never_came_is_named),
         cmocka_unit_test(test_loading_anew_keeps_the_address_and_the_old_weight_until_whole),
+        cmocka_unit_test(test_a_load_replaces_a_source),
         cmocka_unit_test(test_a_session_of_many_reloads),
         cmocka_unit_test(test_codes_are_taken_as_they_are),
         cmocka_unit_test(test_nan_codes_are_seen_whenever_they_come),

@@ -432,6 +432,41 @@ static void test_ranks_agree_on_scales_that_they_share(void **state)
     free(s.weight.data);
 }
 
+/* Each part is quantized by the scale that was given for it, wherever the cuts fall. */
+static void test_given_scales_of_the_parts(void **state)
+{
+    (void)state;
+    float given[PARTS] = {0.02F, 0.5F, 0.125F};
+    source s = {.weight = made_matrix(FP8_F32, N, K, 1)};
+    const fp8_linear_desc plain = FP8_LINEAR_DESC_INIT;
+    s.linear = plain;
+    s.linear.w.static_scales = 1;
+    s.linear.w_scale = FP8_BF16; /* of scales that are made */
+    for (int p = 0; p < PARTS; p++)
+        s.scale[p] = fp8_matrix(&given[p], FP8_F32, 1, 1);
+    for (s.cut = FP8_CUT_NONE; s.cut <= FP8_CUT_COLS; s.cut++) {
+        s.ranks = s.cut == FP8_CUT_NONE ? 1 : 4;
+        for (int r = 0; r < s.ranks; r++) {
+            load_rank(&s, r, NULL);
+            exported e = export_of(linear_of(&s, r));
+            assert_int_equal(e.info.scale_rows, PARTS);
+            assert_memory_equal(e.scales.data, given, sizeof given);
+            for (int64_t i = 0; i < e.info.n * e.info.k; i++) {
+                const int64_t row = whole_row(i / e.info.k, r, s.ranks, s.cut);
+                const int64_t col = whole_col(i % e.info.k, r, s.ranks, s.cut);
+                const int part = row < qkv[0].rows ? 0 : row < qkv[0].rows + qkv[1].rows ? 1 : 2;
+                uint8_t code;
+                const float x = ((const float *)s.weight.data)[row * K + col] / given[part];
+                fp8_dtype_facts_of(FP8_E4M3FN)->store(&code, 0, x, true);
+                assert_int_equal(((const uint8_t *)e.codes.data)[i], code);
+            }
+            exported_free(&e);
+            drop_rank(&s, r);
+        }
+    }
+    free(s.weight.data);
+}
+
 static fp8_status broken_max(void *user, const char *name, float *values, int64_t n, fp8_error *err)
 {
     (void)values;
@@ -477,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_merged_scales_are_those_of_the_field),
         cmocka_unit_test(test_each_rank_quantizes_its_share),
         cmocka_unit_test(test_ranks_agree_on_scales_that_they_share),
+        cmocka_unit_test(test_given_scales_of_the_parts),
         cmocka_unit_test(test_an_agreement_that_fails_can_be_tried_again),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
