@@ -192,16 +192,17 @@ static void prepare_task(void *arg, int64_t task, int64_t worker)
     const dx_job *job = arg;
     const int64_t first = task * PREPARED_ROWS, n = job->linear->plan.n;
     const int64_t end = fp8_min_i64(first + PREPARED_ROWS, job->dy.shape[0]);
+    const bool scaled = !scales_by_tile(job->linear);
     (void)worker;
     for (int64_t from = 0; from < n; from += CHUNK) {
         const int64_t count = fp8_min_i64(CHUNK, n - from);
-        float scale[CHUNK];
-        if (!scales_by_tile(job->linear))
+        float scale[CHUNK] = {0};
+        if (scaled)
             load_scales(job, 0, from, count, scale);
         for (int64_t i = first; i < end; i++) {
             float *to = job->prepared + i * job->stride + from;
             load_dy(job, i, from, count, to);
-            for (int64_t j = 0; j < count && !scales_by_tile(job->linear); j++)
+            for (int64_t j = 0; j < count && scaled; j++)
                 to[j] *= scale[j];
         }
     }
