@@ -426,10 +426,8 @@ static void block_shards_agree(void **state)
 
 static int set_up(void **state)
 {
-    fp8_context_desc d = FP8_CONTEXT_DESC_INIT;
     (void)state;
-    d.threads = 1; /* ranks are threads themselves */
-    return fp8_context_create(&d, &ctx, NULL) != FP8_OK;
+    return make_rank_context(&ctx);
 }
 
 static int tear_down(void **state)

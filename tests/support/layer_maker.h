@@ -148,4 +148,26 @@ static inline void assert_layer_is(fp8_layer *layer, const fp8_context *ctx,
             fail_msg("%s: %s", fp8_status_name(got_), err.msg); \
     } while (0)
 
+/* A layer in a load. */
+typedef struct loading {
+    fp8_layer *layer;
+    fp8_load *load;
+} loading;
+
+static inline loading begin_loading(const fp8_context *ctx, const fp8_layer_desc *d,
+                                    const fp8_load_desc *options)
+{
+    loading l;
+    assert_done(fp8_layer_create(ctx, d, &l.layer, &err));
+    assert_done(fp8_load_create(ctx, options, &l.load, &err));
+    assert_done(fp8_load_add(l.load, l.layer, &err));
+    return l;
+}
+
+static inline void end_loading(loading *l)
+{
+    fp8_load_free(l->load);
+    fp8_layer_free(l->layer);
+}
+
 #endif

@@ -46,28 +46,6 @@ static fp8_layer_desc desc_of(int64_t n, int64_t k, fp8_grid grid)
     return d;
 }
 
-/* A layer in a load. */
-typedef struct loading {
-    fp8_layer *layer;
-    fp8_load *load;
-} loading;
-
-static loading begin_with(const fp8_context *c, const fp8_layer_desc *d,
-                          const fp8_load_desc *options)
-{
-    loading l;
-    assert_done(fp8_layer_create(c, d, &l.layer, &err));
-    assert_done(fp8_load_create(c, options, &l.load, &err));
-    assert_done(fp8_load_add(l.load, l.layer, &err));
-    return l;
-}
-
-static void end(loading *l)
-{
-    fp8_load_free(l->load);
-    fp8_layer_free(l->layer);
-}
-
 static fp8_status write_at(const loading *l, fp8_load_param param, fp8_tensor data, int64_t row,
                            int64_t col, fp8_error *err)
 {
@@ -145,7 +123,7 @@ static void load_in_pieces(fp8_grid grid, fp8_dtype dtype, const fp8_load_desc *
     if (grid.cols == 32)
         d.linear.w_scale = FP8_E8M0FNU;
     fp8_tensor w = made_matrix(dtype, N, K, 5), bias = made_vector(FP8_BF16, N, 6);
-    loading l = begin_with(ctx, &d, options);
+    loading l = begin_loading(ctx, &d, options);
     const int bias_when = (int)random_below(PIECES);
     cut_up(pieces, PIECES, N, K);
     for (int i = 0; i < PIECES; i++) {
@@ -159,7 +137,7 @@ static void load_in_pieces(fp8_grid grid, fp8_dtype dtype, const fp8_load_desc *
     assert_int_equal(load_info(l.load).waiting_bytes, 0);
     assert_int_equal(load_info(l.load).spilled_bytes, 0);
     assert_layer_is(l.layer, ctx, &d.linear, &w, &bias);
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(bias.data);
 }
@@ -180,12 +158,12 @@ static void test_single_elements_in_any_order(void **state)
     const fp8_layer_desc d = desc_of(N, K, (fp8_grid){4, 16});
     rect pieces[N * K];
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     cut_up(pieces, N * K, N, K);
     for (int i = 0; i < N * K; i++)
         assert_done(write_rect(&l, &w, pieces[i].row, 1, pieces[i].col, 1, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -198,14 +176,14 @@ static void test_whole_blocks_never_wait(void **state)
         const int64_t rows = grids[g].rows ? grids[g].rows : N;
         const int64_t cols = grids[g].cols ? grids[g].cols : K;
         fp8_layer_desc d = desc_of(N, K, grids[g]);
-        loading l = begin_with(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         for (int64_t i = 0; i < N; i += rows)
             for (int64_t j = 0; j < K; j += cols)
                 assert_done(write_rect(&l, &w, i, fp8_min_i64(rows, N - i), j,
                                        fp8_min_i64(cols, K - j), &err));
         assert_int_equal(load_info(l.load).peak_waiting_bytes, 0);
         assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-        end(&l);
+        end_loading(&l);
     }
     free(w.data);
 }
@@ -220,11 +198,11 @@ static void test_strided_pieces(void **state)
     turned.shape[1] = K;
     turned.stride[0] = 1;
     turned.stride[1] = N;
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(write_rect(&l, &turned, 0, 70, 0, K, &err));
     assert_done(write_rect(&l, &turned, 70, N - 70, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &turned, NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -238,7 +216,7 @@ static void test_back_pressure(void **state)
     fp8_load_desc options = FP8_LOAD_DESC_INIT;
     options.max_waiting_bytes = BLOCK;
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
-    loading l = begin_with(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     assert_done(write_rect(&l, &w, 0, 100, 0, K, &err));
     assert_int_equal(load_info(l.load).waiting_bytes, BLOCK);
     assert_refused(write_rect(&l, &w, 200, 56, 0, K, &err), FP8_E_NO_SPACE,
@@ -250,7 +228,7 @@ static void test_back_pressure(void **state)
     assert_done(write_rect(&l, &w, 128, 72, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
     assert_int_equal(load_info(l.load).peak_waiting_bytes, BLOCK);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -277,13 +255,13 @@ static void test_a_large_weight_is_spilled_and_read_in_slabs(void **state)
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
     options.spill = sandbox_make();
     options.max_waiting_bytes = 1;
-    loading l = begin_with(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     assert_done(write_rect(&l, &w, 300, 400, 0, K, &err));
     assert_int_equal(load_info(l.load).spilled_bytes, N * K * 2);
     assert_int_equal(load_info(l.load).waiting_bytes, 0);
     assert_done(write_rect(&l, &w, 0, 300, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     sandbox_remove();
     free(w.data);
 }
@@ -296,11 +274,11 @@ static void test_a_spill_directory_that_is_not_there(void **state)
     fp8_tensor w = made_matrix(FP8_BF16, 128, 128, 1);
     options.spill = "/nowhere/at/all";
     options.max_waiting_bytes = 1;
-    loading l = begin_with(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     assert_refused(write_rect(&l, &w, 0, 5, 0, 128, &err), FP8_E_NOT_FOUND,
                    "layer blk: weight: spill directory /nowhere/at/all: cannot make a file");
     assert_done(write_rect(&l, &w, 0, 128, 0, 128, &err)); /* nothing was taken before */
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -315,7 +293,7 @@ static void test_a_spill_file_that_cannot_be_written(void **state)
     struct rlimit before, small;
     options.spill = sandbox_make();
     options.max_waiting_bytes = 1;
-    loading l = begin_with(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
     small.rlim_cur = 1000;
@@ -327,7 +305,7 @@ static void test_a_spill_file_that_cannot_be_written(void **state)
     assert_done(write_rect(&l, &w, 0, 100, 0, K, &err));
     assert_done(write_rect(&l, &w, 100, 100, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     sandbox_remove();
     free(w.data);
 }
@@ -341,7 +319,7 @@ static void test_a_range_written_twice(void **state)
     const fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 0});
     fp8_load_desc options = FP8_LOAD_DESC_INIT;
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1), other = made_matrix(FP8_BF16, N, K, 2);
-    loading l = begin_with(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     assert_done(write_rect(&l, &w, 0, 40, 0, K, &err));
     assert_refused(write_rect(&l, &w, 39, 25, 0, K, &err), FP8_E_EXISTS,
                    "layer blk: weight: some of rows [39,+25), columns [0,+64)");
@@ -349,9 +327,9 @@ static void test_a_range_written_twice(void **state)
     assert_done(write_rect(&l, &w, 40, 24, 0, K, &err));
     assert_refused(write_rect(&l, &w, 0, 1, 0, K, &err), FP8_E_EXISTS, "written before");
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     options.duplicates = FP8_DUPLICATE_IGNORE;
-    l = begin_with(ctx, &d, &options);
+    l = begin_loading(ctx, &d, &options);
     assert_done(write_rect(&l, &w, 10, 30, 0, K, &err));
     for (int i = 0; i < 3; i++) /* what came first stays, and coming again is no progress */
         assert_done(write_rect(&l, &other, 10, 30, 0, K, &err));
@@ -360,7 +338,7 @@ static void test_a_range_written_twice(void **state)
     assert_done(write_rect(&l, &other, 0, N, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &other, NULL);
     assert_done(write_rect(&l, &w, 0, N, 0, K, &err));
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(other.data);
 }
@@ -372,7 +350,7 @@ static void test_what_never_came_is_named(void **state)
     fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 32});
     d.has_bias = 1;
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(write_rect(&l, &w, 0, 10, 0, K, &err));
     assert_done(write_rect(&l, &w, 10, 54, 32, 64, &err));
     assert_string_equal(fp8_load_missing(l.load, 0),
@@ -387,7 +365,7 @@ static void test_what_never_came_is_named(void **state)
     assert_done(write_rect(&l, &w, 10, 54, 0, 32, &err));
     assert_refused(fp8_load_finish(l.load, &err), FP8_E_NOT_FOUND, "never came: blk: bias");
     assert_int_equal(layer_info(l.layer).state, FP8_LAYER_DECLARED);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -401,7 +379,7 @@ static void test_loading_anew_keeps_the_address_and_the_old_weight_until_whole(v
     d.has_bias = 1;
     fp8_tensor w[2] = {made_matrix(FP8_BF16, N, K, 1), made_matrix(FP8_BF16, N, K, 2)};
     fp8_tensor bias[2] = {made_vector(FP8_F32, N, 3), made_vector(FP8_F32, N, 4)};
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     const fp8_linear *first, *now;
     assert_done(write_rect(&l, &w[0], 0, N, 0, K, &err));
     assert_done(write_at(&l, FP8_PARAM_BIAS, bias[0], 0, 0, &err));
@@ -437,7 +415,7 @@ static void test_a_load_replaces_a_source(void **state)
     enum { N = 40, K = 64 };
     const fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 0});
     fp8_tensor old = made_matrix(FP8_BF16, N, K, 1), w = made_matrix(FP8_BF16, N, K, 2);
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     const fp8_linear *linear;
     fp8_load_free(l.load);
     assert_done(fp8_layer_set_source(l.layer, &old, NULL, 1, &err));
@@ -447,7 +425,7 @@ static void test_a_load_replaces_a_source(void **state)
     assert_done(fp8_layer_acquire(l.layer, 2, &linear, &err)); /* another version */
     fp8_layer_release(l.layer);
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     free(old.data);
     free(w.data);
 }
@@ -499,7 +477,7 @@ static void test_codes_are_taken_as_they_are(void **state)
         for (int64_t i = 0; i < gr * gc; i++)
             ((float *)s.data)[i] = 0.5F + (float)(i % 9);
         d.linear.w_code = FP8_E5M2;
-        loading l = begin_with(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         if (g % 2)
             assert_done(write_at(&l, FP8_PARAM_SCALE, s, 0, 0, &err));
         assert_done(write_rect(&l, &w, 0, 67, 0, K, &err));
@@ -514,7 +492,7 @@ static void test_codes_are_taken_as_they_are(void **state)
         assert_same_linear(mine, want);
         fp8_layer_release(l.layer);
         fp8_linear_free(want);
-        end(&l);
+        end_loading(&l);
         free(w.data);
         free(s.data);
     }
@@ -531,7 +509,7 @@ static void test_nan_codes_are_seen_whenever_they_come(void **state)
         ((float *)s.data)[i] = 1;
     ((uint8_t *)w.data)[7 * K + 9] = 0x7f;
     d.has_bias = 1;
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(write_rect(&l, &w, 0, N, 0, K, &err));
     assert_done(write_at(&l, FP8_PARAM_BIAS, bias, 0, 0, &err));
     assert_done(write_at(&l, FP8_PARAM_SCALE, s, 0, 0, &err));
@@ -542,7 +520,7 @@ static void test_nan_codes_are_seen_whenever_they_come(void **state)
     for (int i = 0; i < N; i++)
         assert_int_equal(y[i] != y[i], i == 7);
     free(y);
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(s.data);
     free(bias.data);
@@ -559,7 +537,7 @@ static void test_a_given_scale_spares_the_waiting(void **state)
     fp8_tensor s = fp8_matrix(&scale, FP8_F32, 1, 1), scalar = s;
     d.linear.w.static_scales = 1;
     scalar.ndim = 0;
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_refused(write_rect(&l, &w, 0, 10, 0, K, &err), FP8_E_STATE,
                    "the scale of part 0 must be loaded before its weight");
     assert_done(write_at(&l, FP8_PARAM_SCALE, scalar, 0, 0, &err));
@@ -574,7 +552,7 @@ static void test_a_given_scale_spares_the_waiting(void **state)
     assert_memory_equal(e.codes.data, codes.data, N * K);
     assert_memory_equal(e.scales.data, &scale, sizeof scale);
     exported_free(&e);
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(codes.data);
 }
@@ -587,7 +565,7 @@ static void test_dummy_weights_are_the_same_for_any_ranks(void **state)
     enum { N = 48, K = 64 };
     fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 0});
     d.has_bias = 1;
-    loading whole = begin_with(ctx, &d, NULL);
+    loading whole = begin_loading(ctx, &d, NULL);
     assert_done(fp8_load_dummy(whole.load, whole.layer, 9, &err));
     assert_done(fp8_load_finish(whole.load, &err));
     const fp8_linear *all, *part;
@@ -597,7 +575,7 @@ static void test_dummy_weights_are_the_same_for_any_ranks(void **state)
         d.cut = FP8_CUT_ROWS;
         d.rank = r;
         d.ranks = 3;
-        loading l = begin_with(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         assert_done(fp8_load_dummy(l.load, l.layer, 9, &err));
         assert_done(fp8_layer_acquire(l.layer, 0, &part, &err));
         exported f = export_of(part);
@@ -605,12 +583,12 @@ static void test_dummy_weights_are_the_same_for_any_ranks(void **state)
         assert_memory_equal(f.scales.data, (char *)e.scales.data + r * 16 * 4, 16 * 4);
         fp8_layer_release(l.layer);
         exported_free(&f);
-        end(&l);
+        end_loading(&l);
     }
     fp8_layer_release(whole.layer);
     exported_free(&e);
     assert_refused(fp8_load_dummy(whole.load, whole.layer, 9, &err), FP8_E_STATE, "whole");
-    end(&whole);
+    end_loading(&whole);
 }
 
 static void test_dummy_fills_what_is_missing_of_codes(void **state)
@@ -621,7 +599,7 @@ static void test_dummy_fills_what_is_missing_of_codes(void **state)
     d.linear.activation = FP8_ACTIVATION_STATIC;
     d.linear.x.grid = (fp8_grid){0, 0};
     fp8_tensor w = made_matrix(FP8_E4M3FN, 40, 64, 1);
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(write_rect(&l, &w, 3, 4, 0, 64, &err));
     assert_done(fp8_load_dummy(l.load, l.layer, 1, &err));
     const fp8_linear *mine;
@@ -630,7 +608,7 @@ static void test_dummy_fills_what_is_missing_of_codes(void **state)
     fp8_layer_release(l.layer);
     assert_memory_equal((char *)e.codes.data + 3 * 64, (char *)w.data + 3 * 64, 4 * 64);
     exported_free(&e);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -645,7 +623,7 @@ static void test_a_refused_piece_has_not_been(void **state)
     const uint16_t infinity = 0x7f80;
     memcpy((char *)bad.data + 2 * (131 * K + 139), &infinity, 2); /* in a strip that must wait */
     memcpy((char *)bad.data + 2 * (3 * K + 2), &infinity, 2);     /* in a whole block */
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_refused(write_rect(&l, &bad, 0, 130, 0, K, &err), FP8_E_NAN, "infinity");
     assert_int_equal(load_info(l.load).waiting_bytes, 0);
     assert_done(write_rect(&l, &w, 0, 130, 0, K, &err));
@@ -657,7 +635,7 @@ static void test_a_refused_piece_has_not_been(void **state)
                    "weight is F32, its other pieces are BF16");
     assert_done(write_rect(&l, &w, 130, 10, 0, K, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(bad.data);
     free(f32.data);
@@ -670,7 +648,7 @@ static void test_bad_pieces_are_refused(void **state)
     const fp8_layer_desc d = desc_of(N, K, (fp8_grid){32, 0});
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1), v = made_vector(FP8_F32, N, 1);
     fp8_tensor codes = made_matrix(FP8_E4M3FN, N, K, 1), ints = w;
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     fp8_load_piece p = FP8_LOAD_PIECE_INIT;
     p.data = w;
     p.struct_bytes = 0;
@@ -702,7 +680,7 @@ static void test_bad_pieces_are_refused(void **state)
     assert_refused(write_rect(&l, &codes, 32, 32, 0, K, &err), FP8_E_DTYPE, "F8_E4M3");
     assert_refused(write_at(&l, FP8_PARAM_SCALE, v, 0, 0, &err), FP8_E_STATE,
                    "makes its own scales");
-    end(&l);
+    end_loading(&l);
     free(w.data);
     free(v.data);
     free(codes.data);
@@ -717,7 +695,7 @@ static void test_bad_calls_are_refused(void **state)
     fp8_load_info info;
     fp8_load_piece p = FP8_LOAD_PIECE_INIT;
     fp8_tensor w = made_matrix(FP8_BF16, 8, 8, 1);
-    loading l = begin_with(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(fp8_load_create(ctx, NULL, &other, &err));
     assert_refused(fp8_load_add(other, l.layer, &err), FP8_E_STATE, "in a load already");
     assert_refused(fp8_load_write(other, l.layer, &p, &err), FP8_E_ARGUMENT, "not added");
@@ -744,7 +722,7 @@ static void test_bad_calls_are_refused(void **state)
     assert_int_equal(fp8_load_get_info(NULL, &info), FP8_E_ARGUMENT);
     assert_null(fp8_load_missing(NULL, 0));
     fp8_load_free(NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -753,13 +731,13 @@ static void test_layers_without_elements(void **state)
     (void)state;
     const fp8_layer_desc none = desc_of(0, 8, (fp8_grid){1, 0}),
                          thin = desc_of(8, 0, (fp8_grid){0, 0});
-    loading a = begin_with(ctx, &none, NULL), b = begin_with(ctx, &thin, NULL);
+    loading a = begin_loading(ctx, &none, NULL), b = begin_loading(ctx, &thin, NULL);
     assert_done(fp8_load_finish(a.load, &err));
     assert_done(fp8_load_finish(b.load, &err));
     assert_int_equal(layer_info(a.layer).state, FP8_LAYER_READY);
     assert_int_equal(layer_info(b.layer).state, FP8_LAYER_READY);
-    end(&a);
-    end(&b);
+    end_loading(&a);
+    end_loading(&b);
 }
 
 /* A load of one layer in strips that wait, with a bias, and a list of what is missing. */
@@ -784,7 +762,7 @@ static fp8_status load_once(const fp8_context *c, void *arg)
         status = FP8_E_NO_MEMORY;
     if (status == FP8_OK)
         status = write_rect(&l, w, 70, 70, 130, 10, NULL);
-    end(&l);
+    end_loading(&l);
     return status;
 }
 

@@ -13,10 +13,8 @@ static fp8_context *ctx;
 
 static int set_up(void **state)
 {
-    fp8_context_desc d = FP8_CONTEXT_DESC_INIT;
     (void)state;
-    d.threads = 1;
-    return fp8_context_create(&d, &ctx, NULL) != FP8_OK;
+    return make_rank_context(&ctx);
 }
 
 static int tear_down(void **state)
@@ -34,26 +32,6 @@ static fp8_layer_desc desc_of(int64_t n, int64_t k, const char *scheme)
     d.k = k;
     assert_done(fp8_online_linear(scheme, 0, &d.linear, &err));
     return d;
-}
-
-typedef struct loading {
-    fp8_layer *layer;
-    fp8_load *load;
-} loading;
-
-static loading begin(const fp8_context *c, const fp8_layer_desc *d, const fp8_load_desc *options)
-{
-    loading l;
-    assert_done(fp8_layer_create(c, d, &l.layer, &err));
-    assert_done(fp8_load_create(c, options, &l.load, &err));
-    assert_done(fp8_load_add(l.load, l.layer, &err));
-    return l;
-}
-
-static void end(loading *l)
-{
-    fp8_load_free(l->load);
-    fp8_layer_free(l->layer);
 }
 
 static fp8_status put(const loading *l, fp8_load_param param, int32_t part, int64_t row,
@@ -135,14 +113,14 @@ static void test_30900_a_layer_waits_for_its_own_share(void **state)
     d.cut = FP8_CUT_ROWS;
     d.ranks = 4;
     d.rank = 3;
-    loading l = begin(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err)); /* four times the elements of a share */
     assert_int_equal(state_of(l.layer), FP8_LAYER_DECLARED);
     assert_string_equal(fp8_load_missing(l.load, 0),
                         "layer: weight: rows [16,32) of 32, columns [0,64) of 64");
     assert_done(put(&l, FP8_PARAM_WEIGHT, 1, 0, w, &err));
     assert_int_equal(state_of(l.layer), FP8_LAYER_READY);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -156,14 +134,14 @@ static void test_44814_what_comes_twice_is_no_progress(void **state)
     fp8_load_desc options = FP8_LOAD_DESC_INIT;
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
     options.duplicates = FP8_DUPLICATE_IGNORE;
-    loading l = begin(ctx, &d, &options);
+    loading l = begin_loading(ctx, &d, &options);
     for (int i = 0; i < 5; i++)
         assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, view_of(w, 0, 63, 0, K), &err));
     assert_int_equal(state_of(l.layer), FP8_LAYER_DECLARED);
     assert_refused(fp8_load_finish(l.load, &err), FP8_E_NOT_FOUND, "rows [63,64) of 64");
     assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -177,7 +155,7 @@ static void test_41424_bias_counts_and_comes_in_any_order(void **state)
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1), bias = made_vector(FP8_BF16, N, 2);
     d.has_bias = 1;
     for (int first = 0; first < 3; first++) {
-        loading l = begin(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         if (first == 0)
             assert_done(put(&l, FP8_PARAM_BIAS, 0, 0, bias, &err));
         assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, view_of(w, 0, 30, 0, K), &err));
@@ -189,7 +167,7 @@ static void test_41424_bias_counts_and_comes_in_any_order(void **state)
             assert_done(put(&l, FP8_PARAM_BIAS, 0, 0, bias, &err));
         }
         assert_layer_is(l.layer, ctx, &d.linear, &w, &bias);
-        end(&l);
+        end_loading(&l);
     }
     free(w.data);
     free(bias.data);
@@ -227,7 +205,7 @@ static void load_one_of_two(void *arg, int rank, const fp8_comm *comm)
         (void)fp8_linear_export(linear, NULL, &scale, NULL);
         fp8_layer_release(l.layer);
     }
-    end(&l);
+    end_loading(&l);
 }
 
 static void test_49764_ranks_share_the_scale_of_a_tensor(void **state)
@@ -261,7 +239,7 @@ static void test_52997_shards_smaller_than_a_block(void **state)
             d.cut = (fp8_cut)cut;
             d.rank = r;
             d.ranks = RANKS;
-            loading l = begin(ctx, &d, NULL);
+            loading l = begin_loading(ctx, &d, NULL);
             const fp8_linear *linear;
             assert_done(put(&l, FP8_PARAM_SCALE, 0, 0, scale, &err));
             assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
@@ -279,7 +257,7 @@ static void test_52997_shards_smaller_than_a_block(void **state)
                 }
             free(real);
             fp8_layer_release(l.layer);
-            end(&l);
+            end_loading(&l);
         }
     free(w.data);
     free(scale.data);
@@ -297,7 +275,7 @@ static void test_7550_any_size_and_12696_one_row_or_column(void **state)
             const int64_t n = sizes[i][0], k = sizes[i][1];
             const fp8_layer_desc d = desc_of(n, k, schemes[s]);
             fp8_tensor w = made_matrix(FP8_BF16, n, k, i);
-            loading l = begin(ctx, &d, NULL);
+            loading l = begin_loading(ctx, &d, NULL);
             fp8_linear_info info;
             const fp8_linear *linear;
             assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
@@ -306,7 +284,7 @@ static void test_7550_any_size_and_12696_one_row_or_column(void **state)
             assert_int_equal(fp8_linear_get_info(linear, &info), FP8_OK);
             assert_int_equal(info.scale_rows, s == 1 ? n : s == 0 ? 1 : (n + 127) / 128);
             fp8_layer_release(l.layer);
-            end(&l);
+            end_loading(&l);
             free(w.data);
         }
 }
@@ -324,13 +302,13 @@ static void test_34914_blocks_of_almost_nothing(void **state)
             ((float *)w.data)[i * K + j] = least[i % 5];
     for (int s = 0; s < 3; s++) {
         const fp8_layer_desc d = desc_of(N, K, schemes[s]);
-        loading l = begin(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
         float *y = layer_output(l.layer, 2);
         for (int i = 0; i < 2 * N; i++)
             assert_true(isfinite(y[i]));
         free(y);
-        end(&l);
+        end_loading(&l);
     }
     free(w.data);
 }
@@ -355,7 +333,7 @@ static void test_5921_one_scale_for_all_parts_in_any_shape(void **state)
         scale.ndim = shape < 3 ? shape : 1;
         if (shape == 3)
             scale = fp8_vector(three, FP8_F32, 3);
-        loading l = begin(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         assert_done(put(&l, FP8_PARAM_SCALE, -1, 0, scale, &err));
         assert_done(put(&l, FP8_PARAM_WEIGHT, -1, 0, w, &err));
         float *y = layer_output(l.layer, 2);
@@ -363,7 +341,7 @@ static void test_5921_one_scale_for_all_parts_in_any_shape(void **state)
             assert_memory_equal(y, seen, 2 * N * sizeof *y);
         free(seen);
         seen = y;
-        end(&l);
+        end_loading(&l);
     }
     free(seen);
     free(w.data);
@@ -417,14 +395,14 @@ static void test_28783_what_was_dropped_is_refused_not_garbage(void **state)
     const fp8_layer_desc d = desc_of(N, K, "channel");
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
     const fp8_linear *linear;
-    loading l = begin(ctx, &d, NULL);
+    loading l = begin_loading(ctx, &d, NULL);
     assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
     assert_done(fp8_layer_invalidate(l.layer, &err)); /* sleep */
     assert_refused(fp8_layer_acquire(l.layer, 0, &linear, &err), FP8_E_STATE, "load it again");
     assert_done(fp8_load_add(l.load, l.layer, &err)); /* wake */
     assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
-    end(&l);
+    end_loading(&l);
     free(w.data);
 }
 
@@ -444,7 +422,7 @@ static void test_46400_whose_bytes_is_a_choice(void **state)
         d.linear.w_scale = rules[i] == FP8_RULE_COMPRESSED_TENSORS ? FP8_BF16 : FP8_F32;
         fp8_tensor codes = made_matrix(FP8_E4M3FN, N, K, 0);
         fp8_tensor scales = made_matrix(d.linear.w_scale, N, 1, 0);
-        loading l = begin(ctx, &d, NULL);
+        loading l = begin_loading(ctx, &d, NULL);
         const fp8_linear *linear;
         for (int64_t row = 0; row < N; row += 50)
             assert_done(put(&l, FP8_PARAM_WEIGHT, 0, row,
@@ -457,7 +435,7 @@ static void test_46400_whose_bytes_is_a_choice(void **state)
         assert_memory_equal(e.scales.data, scales.data,
                             (size_t)(N * fp8_dtype_bits(d.linear.w_scale) / 8));
         exported_free(&e);
-        end(&l);
+        end_loading(&l);
         free(codes.data);
         free(scales.data);
     }
