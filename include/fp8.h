@@ -636,7 +636,8 @@ typedef struct fp8_layer_desc {
 FP8_API fp8_status fp8_online_linear(const char *scheme, int batch_invariant,
                                      fp8_linear_desc *linear, fp8_error *err);
 
-/* One thread at a time, fp8_layer_acquire and fp8_layer_release excepted: those any thread. */
+/* One thread at a time, fp8_layer_acquire and fp8_layer_release excepted: those any thread, while
+ * another changes the layer, too. */
 typedef struct fp8_layer fp8_layer;
 
 /* A declared layer: no memory for its weight yet. Errors: ARGUMENT, SHAPE (rows or columns that the
@@ -658,18 +659,20 @@ FP8_API fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ct
  * then the layer is as it was; STATE. */
 FP8_API fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight,
                                         const fp8_tensor *bias, uint64_t version, fp8_error *err);
-/* Forgets codes and scales (a source stays). ARGUMENT for NULL. */
+/* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds it). */
 FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
 
 /* *linear = what to run, export or ask now: the layer's linear, made from its source first if there
  * is none or if KEEP's version is no longer `version` (ignored by the others). It does not change
- * until fp8_layer_release, once per acquire; a thread holds a layer at most once, and must not hold
- * it when it changes it, by a load for instance: that would wait for itself. Its address, and
- * those of its codes and scales, stay the same until the layer is invalidated, as long as shape and
- * formats do. Errors: STATE (nothing was loaded; or invalidated and the source discarded), those of
- * fp8_linear_create. Any thread. */
+ * until fp8_layer_release, once per acquire and by the same thread, which may hold it more than
+ * once. Who changes the layer waits until nobody holds it; a thread that changes what it holds
+ * itself (by a source, a load, or an acquire of another version) would wait for ever, and gets
+ * STATE, with nothing changed. Its address, and those of its codes and scales, stay the same until
+ * the layer is invalidated, as long as shape and formats do. Errors: STATE (that; nothing was
+ * loaded; or invalidated and the source discarded), those of fp8_linear_create. Any thread. */
 FP8_API fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linear **linear,
                                      fp8_error *err);
+/* NULL, and a layer that this thread does not hold, are no-ops. */
 FP8_API void fp8_layer_release(fp8_layer *layer);
 
 typedef enum fp8_layer_state {
@@ -688,6 +691,7 @@ typedef struct fp8_layer_info {
     uint64_t code_bytes, scale_bytes, other_bytes; /* of the linear; 0 without one */
     uint64_t source_bytes;                         /* held by the layer itself */
 } fp8_layer_info;
+/* Errors: ARGUMENT, NO_MEMORY. */
 FP8_API fp8_status fp8_layer_get_info(const fp8_layer *layer, fp8_layer_info *out);
 
 /* Agreement among ranks: values[n] = the element-wise maximum over all ranks, on each of them.

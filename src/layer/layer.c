@@ -15,6 +15,13 @@ fp8_status fp8_layer_words(const fp8_layer *layer, fp8_status status, fp8_error 
     return status;
 }
 
+fp8_status fp8_layer_check_changeable(const fp8_layer *layer, fp8_error *err)
+{
+    FP8_FAIL_IF(fp8_lock_is_mine(layer->lock), err, FP8_E_STATE,
+                "this thread holds its linear, and must release it before it changes the layer");
+    return FP8_OK;
+}
+
 /* ---- create, free ---------------------------------------------------------------------------- */
 
 static uint64_t text_bytes(const char *text)
@@ -136,7 +143,7 @@ void fp8_layer_free(fp8_layer *layer)
         return;
     forget_source(layer);
     fp8_linear_free(layer->linear);
-    fp8_lock_free(layer->ctx, layer->lock);
+    fp8_lock_free(layer->lock);
     drop(layer);
 }
 
@@ -160,7 +167,7 @@ void fp8_layer_take_loaded(fp8_layer *layer, fp8_linear *fresh)
     fp8_lock_write(layer->lock);
     replace(layer, fresh);
     forget_source(layer);
-    fp8_lock_end(layer->lock);
+    fp8_lock_end_write(layer->lock);
 }
 
 static bool needs_codes(const fp8_layer *layer, uint64_t version)
@@ -238,6 +245,7 @@ static fp8_status check_source(const fp8_layer *layer, const fp8_tensor *weight,
                                const fp8_tensor *bias, fp8_error *err)
 {
     FP8_FAIL_IF(layer->slot, err, FP8_E_STATE, "a load is at work on it");
+    FP8_TRY(fp8_layer_check_changeable(layer, err));
     FP8_FAIL_IF(layer->desc.linear.w.static_scales, err, FP8_E_STATE,
                 "its scales are given, and come through a load");
     FP8_TRY(fp8_check_matrix(weight, "weight", layer->cut.n, layer->cut.k, err));
@@ -267,7 +275,7 @@ static fp8_status set_source(fp8_layer *layer, fp8_layer_source *s, fp8_error *e
     if (!(fresh && discard))
         layer->source = *s;
     layer->version = s->version;
-    fp8_lock_end(layer->lock);
+    fp8_lock_end_write(layer->lock);
     return FP8_OK;
 }
 
@@ -288,10 +296,13 @@ fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight, cons
 fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err)
 {
     FP8_FAIL_IF(!layer, err, FP8_E_ARGUMENT, "layer: the layer is NULL");
+    const fp8_status status = fp8_layer_check_changeable(layer, err);
+    if (status != FP8_OK)
+        return fp8_layer_words(layer, status, err);
     fp8_lock_write(layer->lock);
     fp8_linear_free(layer->linear);
     layer->linear = NULL;
-    fp8_lock_end(layer->lock);
+    fp8_lock_end_write(layer->lock);
     return FP8_OK;
 }
 
@@ -299,11 +310,24 @@ fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err)
 
 static fp8_status materialize_alone(fp8_layer *layer, uint64_t version, fp8_error *err)
 {
+    FP8_TRY(fp8_layer_check_changeable(layer, err));
     fp8_lock_write(layer->lock);
     const fp8_status status =
         needs_codes(layer, version) ? materialize(layer, version, err) : FP8_OK;
-    fp8_lock_end(layer->lock);
-    return fp8_layer_words(layer, status, err);
+    fp8_lock_end_write(layer->lock);
+    return status;
+}
+
+/* Holds the layer with codes of `version`. */
+static fp8_status acquire(fp8_layer *layer, uint64_t version, fp8_error *err)
+{
+    for (;;) {
+        FP8_TRY(fp8_lock_read(layer->lock, err));
+        if (!needs_codes(layer, version))
+            return FP8_OK;
+        fp8_lock_end_read(layer->lock);
+        FP8_TRY(materialize_alone(layer, version, err));
+    }
 }
 
 fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linear **linear,
@@ -311,21 +335,17 @@ fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linea
 {
     FP8_FAIL_IF(!layer || !linear, err, FP8_E_ARGUMENT, "layer: %s is NULL",
                 layer ? "linear" : "the layer");
-    for (;;) {
-        fp8_lock_read(layer->lock);
-        if (!needs_codes(layer, version)) {
-            *linear = layer->linear;
-            return FP8_OK;
-        }
-        fp8_lock_end(layer->lock);
-        FP8_TRY(materialize_alone(layer, version, err));
-    }
+    const fp8_status status = acquire(layer, version, err);
+    if (status != FP8_OK)
+        return fp8_layer_words(layer, status, err);
+    *linear = layer->linear;
+    return FP8_OK;
 }
 
 void fp8_layer_release(fp8_layer *layer)
 {
     if (layer)
-        fp8_lock_end(layer->lock);
+        fp8_lock_end_read(layer->lock);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -352,7 +372,11 @@ fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ctx, fp8_l
                 layer->desc.name);
     fp8_layer *copy;
     FP8_TRY(fp8_layer_create(ctx ? ctx : layer->ctx, &layer->desc, &copy, err));
-    const fp8_status status = copy_contents(layer, copy, err);
+    fp8_status status = fp8_lock_read(layer->lock, err);
+    if (status == FP8_OK) {
+        status = copy_contents(layer, copy, err);
+        fp8_lock_end_read(layer->lock);
+    }
     if (status == FP8_OK)
         *out = copy;
     else
@@ -371,23 +395,32 @@ static fp8_layer_state state_of(const fp8_layer *layer)
     return layer->had_codes ? FP8_LAYER_LOST : FP8_LAYER_DECLARED;
 }
 
+/* The lock is held to read. */
+static fp8_layer_info info_of(const fp8_layer *layer)
+{
+    fp8_linear_info linear;
+    fp8_layer_info info = {.name = layer->desc.name,
+                           .state = state_of(layer),
+                           .loading = layer->slot != NULL,
+                           .n = layer->cut.n,
+                           .k = layer->cut.k,
+                           .reloads = layer->reloads,
+                           .version = layer->version,
+                           .source_bytes = layer->source.bytes};
+    if (fp8_linear_get_info(layer->linear, &linear) == FP8_OK) {
+        info.code_bytes = linear.code_bytes;
+        info.scale_bytes = linear.scale_bytes;
+        info.other_bytes = linear.other_bytes;
+    }
+    return info;
+}
+
 fp8_status fp8_layer_get_info(const fp8_layer *layer, fp8_layer_info *out)
 {
     if (!layer || !out)
         return FP8_E_ARGUMENT;
-    *out = (fp8_layer_info){.name = layer->desc.name,
-                            .state = state_of(layer),
-                            .loading = layer->slot != NULL,
-                            .n = layer->cut.n,
-                            .k = layer->cut.k,
-                            .reloads = layer->reloads,
-                            .version = layer->version,
-                            .source_bytes = layer->source.bytes};
-    fp8_linear_info info;
-    if (fp8_linear_get_info(layer->linear, &info) == FP8_OK) {
-        out->code_bytes = info.code_bytes;
-        out->scale_bytes = info.scale_bytes;
-        out->other_bytes = info.other_bytes;
-    }
+    FP8_TRY(fp8_lock_read(layer->lock, NULL));
+    *out = info_of(layer);
+    fp8_lock_end_read(layer->lock);
     return FP8_OK;
 }

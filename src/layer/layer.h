@@ -33,8 +33,11 @@ struct fp8_layer {
 
 /* A weight that was loaded takes the place of the one that stands there, at its address if they are
  * alike, or becomes the first; a source is forgotten. Owns `fresh` from now on. Waits for those who
- * hold the layer. */
+ * hold the layer, of whom this thread is none. */
 void fp8_layer_take_loaded(fp8_layer *layer, fp8_linear *fresh);
+
+/* Error: STATE, this thread holds the layer, and would wait for itself. */
+fp8_status fp8_layer_check_changeable(const fp8_layer *layer, fp8_error *err);
 
 /* "layer NAME: " in front of the message; returns status. */
 fp8_status fp8_layer_words(const fp8_layer *layer, fp8_status status, fp8_error *err);

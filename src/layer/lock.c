@@ -1,57 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lock.c - a pthread_rwlock_t that prefers writers; these calls cannot fail when used as lock.h
- * says. */
-#define _GNU_SOURCE /* pthread_rwlockattr_setkind_np */
+ * lock.c - a list of who reads, and who writes or would like to, under a mutex that is never held
+ * for long. The mutex and the condition cannot fail when used as lock.h says. */
 #include "layer/lock.h"
 
 #include <pthread.h>
+#include <string.h>
 
 struct fp8_lock {
-    pthread_rwlock_t rw;
+    const fp8_context *ctx;
+    pthread_mutex_t mutex;  /* of all that follows */
+    pthread_cond_t changed; /* somebody ended */
+    pthread_t *readers;     /* a thread as often as it reads */
+    int64_t count, room;
+    int64_t waiting; /* writers */
+    bool writing;
 };
 
-static int init(pthread_rwlock_t *rw)
+enum { FIRST_READERS = 4 };
+
+/* Room for so many readers. The mutex is held, or nobody else knows the lock. */
+static fp8_status reserve(fp8_lock *lock, int64_t room, fp8_error *err)
 {
-    pthread_rwlockattr_t attr;
-    int failed = pthread_rwlockattr_init(&attr);
-    if (failed)
-        return failed;
-    (void)pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-    failed = pthread_rwlock_init(rw, &attr);
-    (void)pthread_rwlockattr_destroy(&attr);
-    return failed;
+    if (room <= lock->room)
+        return FP8_OK;
+    pthread_t *readers = fp8_alloc_zeroed(lock->ctx, (uint64_t)room, sizeof *readers);
+    FP8_FAIL_IF(!readers, err, FP8_E_NO_MEMORY, "no memory for a lock of %lld readers",
+                (long long)room);
+    if (lock->count)
+        memcpy(readers, lock->readers, (size_t)lock->count * sizeof *readers);
+    fp8_release(lock->ctx, lock->readers);
+    lock->readers = readers;
+    lock->room = room;
+    return FP8_OK;
 }
 
 fp8_status fp8_lock_create(const fp8_context *ctx, fp8_lock **out, fp8_error *err)
 {
-    fp8_lock *lock = fp8_alloc(ctx, sizeof *lock);
-    if (!lock || init(&lock->rw)) {
-        fp8_release(ctx, lock);
-        return fp8_fail(err, FP8_E_NO_MEMORY, "no memory for a lock");
-    }
-    *out = lock;
-    return FP8_OK;
+    fp8_lock *lock = fp8_alloc_zeroed(ctx, 1, sizeof *lock);
+    FP8_FAIL_IF(!lock, err, FP8_E_NO_MEMORY, "no memory for a lock");
+    lock->ctx = ctx;
+    (void)pthread_mutex_init(&lock->mutex, NULL);
+    (void)pthread_cond_init(&lock->changed, NULL);
+    const fp8_status status = reserve(lock, FIRST_READERS, err);
+    if (status == FP8_OK)
+        *out = lock;
+    else
+        fp8_lock_free(lock);
+    return status;
 }
 
-void fp8_lock_free(const fp8_context *ctx, fp8_lock *lock)
+void fp8_lock_free(fp8_lock *lock)
 {
-    if (lock)
-        (void)pthread_rwlock_destroy(&lock->rw);
-    fp8_release(ctx, lock);
+    if (!lock)
+        return;
+    (void)pthread_cond_destroy(&lock->changed);
+    (void)pthread_mutex_destroy(&lock->mutex);
+    fp8_release(lock->ctx, lock->readers);
+    fp8_release(lock->ctx, lock);
 }
 
-void fp8_lock_read(fp8_lock *lock)
+/* The place of this thread among the readers, -1 if it has none. The mutex is held. */
+static int64_t find_me(const fp8_lock *lock)
 {
-    (void)pthread_rwlock_rdlock(&lock->rw);
+    int64_t i = lock->count - 1;
+    while (i >= 0 && !pthread_equal(lock->readers[i], pthread_self()))
+        i--;
+    return i;
+}
+
+fp8_status fp8_lock_read(fp8_lock *lock, fp8_error *err)
+{
+    (void)pthread_mutex_lock(&lock->mutex);
+    const bool again = find_me(lock) >= 0; /* a writer waits for this thread, not the other way */
+    while (!again && (lock->writing || lock->waiting > 0))
+        (void)pthread_cond_wait(&lock->changed, &lock->mutex);
+    fp8_status status = FP8_OK;
+    if (lock->count == lock->room)
+        status = reserve(lock, 2 * lock->room, err);
+    if (status == FP8_OK)
+        lock->readers[lock->count++] = pthread_self();
+    (void)pthread_mutex_unlock(&lock->mutex);
+    return status;
+}
+
+void fp8_lock_end_read(fp8_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->mutex);
+    const int64_t i = find_me(lock);
+    if (i >= 0)
+        lock->readers[i] = lock->readers[--lock->count];
+    if (i >= 0 && lock->count == 0)
+        (void)pthread_cond_broadcast(&lock->changed);
+    (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+bool fp8_lock_is_mine(fp8_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->mutex);
+    const bool mine = find_me(lock) >= 0;
+    (void)pthread_mutex_unlock(&lock->mutex);
+    return mine;
 }
 
 void fp8_lock_write(fp8_lock *lock)
 {
-    (void)pthread_rwlock_wrlock(&lock->rw);
+    (void)pthread_mutex_lock(&lock->mutex);
+    lock->waiting++;
+    while (lock->writing || lock->count > 0)
+        (void)pthread_cond_wait(&lock->changed, &lock->mutex);
+    lock->waiting--;
+    lock->writing = true;
+    (void)pthread_mutex_unlock(&lock->mutex);
 }
 
-void fp8_lock_end(fp8_lock *lock)
+void fp8_lock_end_write(fp8_lock *lock)
 {
-    (void)pthread_rwlock_unlock(&lock->rw);
+    (void)pthread_mutex_lock(&lock->mutex);
+    lock->writing = false;
+    (void)pthread_cond_broadcast(&lock->changed);
+    (void)pthread_mutex_unlock(&lock->mutex);
 }

@@ -1,20 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * lock.h - a lock that many may read under or one may write under. A writer that waits goes before
- * readers that come after it, so that a thread must not take it twice. */
+ * lock.h - a lock that many may read under or one may write under, and that knows its readers: a
+ * thread may read again under what it holds, and can be told that it would wait for itself. A
+ * writer that waits goes before readers that come after it. */
 #ifndef FP8_LAYER_LOCK_H
 #define FP8_LAYER_LOCK_H
 
 #include "base/context.h"
 
+#include <stdbool.h>
+
 typedef struct fp8_lock fp8_lock;
 
 /* Error: NO_MEMORY. */
 fp8_status fp8_lock_create(const fp8_context *ctx, fp8_lock **out, fp8_error *err);
-/* NULL is a no-op. */
-void fp8_lock_free(const fp8_context *ctx, fp8_lock *lock);
-void fp8_lock_read(fp8_lock *lock);
+/* Nobody holds it. NULL is a no-op. */
+void fp8_lock_free(fp8_lock *lock);
+
+/* Waits for a writer. Error: NO_MEMORY, which comes only while more threads hold it than ever did.
+ */
+fp8_status fp8_lock_read(fp8_lock *lock, fp8_error *err);
+/* The same thread's; nothing happens if it does not read. */
+void fp8_lock_end_read(fp8_lock *lock);
+/* Whether this thread reads: it must not write then. */
+bool fp8_lock_is_mine(fp8_lock *lock);
+
+/* Waits for a writer and all readers, of which this thread is none. */
 void fp8_lock_write(fp8_lock *lock);
-void fp8_lock_end(fp8_lock *lock);
+void fp8_lock_end_write(fp8_lock *lock);
 
 #endif

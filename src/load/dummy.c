@@ -149,10 +149,9 @@ fp8_status fp8_load_dummy(fp8_load *load, fp8_layer *layer, uint64_t seed, fp8_e
     FP8_FAIL_IF(!load || !layer, err, FP8_E_ARGUMENT, "load: %s is NULL",
                 load ? "the layer" : "load");
     fp8_load_slot *slot = layer->slot;
-    fp8_status status = FP8_OK;
-    if (!slot || slot->load != load)
-        return fp8_fail(err, FP8_E_STATE, "layer %s: it is whole, or not in this load",
-                        layer->desc.name);
+    fp8_status status = fp8_layer_check_changeable(layer, err);
+    if (status == FP8_OK && (!slot || slot->load != load))
+        status = fp8_fail(err, FP8_E_STATE, "it is whole, or not in this load");
     for (size_t i = 0; i < FP8_PARAMS && status == FP8_OK; i++)
         status = fill_param(slot, seed, order[i], err);
     return fp8_layer_words(layer, status, err);

@@ -132,6 +132,7 @@ fp8_status fp8_load_end_if_whole(fp8_load_slot *slot, fp8_error *err)
 {
     if (slot->whole || !fp8_stage_is_whole(slot->stage))
         return FP8_OK;
+    FP8_TRY(fp8_layer_check_changeable(slot->layer, err));
     FP8_TRY(fp8_stage_finish(slot->stage, err));
     slot->whole = true;
     slot->layer->slot = NULL;
@@ -152,10 +153,10 @@ fp8_status fp8_load_write(fp8_load *load, fp8_layer *layer, const fp8_load_piece
                 : !layer ? "the layer"
                          : "the piece");
     fp8_load_slot *slot = slot_of(load, layer);
-    fp8_status status = FP8_OK;
-    if (!slot)
+    fp8_status status = fp8_layer_check_changeable(layer, err);
+    if (status == FP8_OK && !slot)
         status = fp8_fail(err, FP8_E_ARGUMENT, "it was not added to this load");
-    else
+    if (status == FP8_OK)
         status = fp8_load_write_slot(slot, piece, err);
     return fp8_layer_words(layer, status, err);
 }

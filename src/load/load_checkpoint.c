@@ -84,6 +84,7 @@ static bool find_parts(const reading *r, source *s)
 
 static fp8_status find_source(const reading *r, source *s, fp8_error *err)
 {
+    FP8_TRY(fp8_layer_check_changeable(s->slot->layer, err));
     s->fused = false;
     if (find_parts(r, s))
         return FP8_OK;

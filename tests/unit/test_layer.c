@@ -1,78 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_layer.c - the life of a layer: its states, what each policy keeps, when codes are made
- * again, addresses that stay, copies, threads that hold it while it changes, memory that runs out,
- * and each misuse refused by its own status and words. */
+ * again, addresses that stay, copies, memory that runs out, and each misuse refused by its own
+ * status and words. */
 #include "support/counted_alloc.h"
-#include "support/layer_maker.h"
+#include "support/layer_fixture.h"
 #include "support/meter.h"
-
-#include <pthread.h>
-
-enum { N = 150, K = 260 };
-
-static fp8_context *ctx;
-static fp8_tensor w1, w2, bias1;
-
-static int set_up(void **state)
-{
-    (void)state;
-    w1 = made_matrix(FP8_BF16, N, K, 1);
-    w2 = made_matrix(FP8_BF16, N, K, 2);
-    bias1 = made_vector(FP8_F32, N, 3);
-    return fp8_context_create(NULL, &ctx, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    free(w1.data);
-    free(w2.data);
-    free(bias1.data);
-    fp8_context_free(ctx);
-    return 0;
-}
-
-static fp8_layer_desc desc_of(fp8_source_policy source, int lazy)
-{
-    fp8_layer_desc d = FP8_LAYER_DESC_INIT;
-    d.name = "model.layers.0.mlp.up_proj";
-    d.n = N;
-    d.k = K;
-    d.has_bias = 1;
-    d.source = source;
-    d.lazy = lazy;
-    d.linear.activation = FP8_ACTIVATION_DYNAMIC;
-    d.linear.w.grid = (fp8_grid){128, 128};
-    d.linear.x.grid = (fp8_grid){1, 128};
-    return d;
-}
-
-static fp8_layer *layer_of(fp8_source_policy source, int lazy)
-{
-    const fp8_layer_desc d = desc_of(source, lazy);
-    fp8_layer *layer = NULL;
-    assert_done(fp8_layer_create(ctx, &d, &layer, &err));
-    return layer;
-}
-
-static void assert_is(fp8_layer *layer, const fp8_tensor *w)
-{
-    const fp8_layer_desc d = desc_of(FP8_SOURCE_KEEP, 0);
-    assert_layer_is(layer, ctx, &d.linear, w, &bias1);
-}
-
-static fp8_layer_info info_of(const fp8_layer *layer)
-{
-    fp8_layer_info info;
-    assert_int_equal(fp8_layer_get_info(layer, &info), FP8_OK);
-    return info;
-}
-
-static void assert_state(const fp8_layer *layer, fp8_layer_state state)
-{
-    assert_int_equal(info_of(layer).state, state);
-}
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
@@ -257,60 +190,6 @@ static void test_a_clone_lives_on_its_own(void **state)
     }
 }
 
-/* ---- threads --------------------------------------------------------------------------------- */
-
-/* A reader sees one weight or the other, never codes of one with scales of the other. */
-typedef struct reader {
-    fp8_layer *layer;
-    float *want[2];
-    int done, bad;
-} reader;
-
-static void *read_often(void *arg)
-{
-    reader *r = arg;
-    while (!__atomic_load_n(&r->done, __ATOMIC_RELAXED)) {
-        const fp8_linear *linear;
-        if (fp8_layer_acquire(r->layer, 0, &linear, NULL) != FP8_OK) {
-            __atomic_fetch_add(&r->bad, 1, __ATOMIC_RELAXED);
-            continue;
-        }
-        float *y = output_of(linear, 2);
-        fp8_layer_release(r->layer);
-        if (memcmp(y, r->want[0], sizeof(float[2 * N])) &&
-            memcmp(y, r->want[1], sizeof(float[2 * N])))
-            __atomic_fetch_add(&r->bad, 1, __ATOMIC_RELAXED);
-        free(y);
-    }
-    return NULL;
-}
-
-static void test_readers_see_one_weight_or_the_other(void **state)
-{
-    (void)state;
-    fp8_layer *layer = layer_of(FP8_SOURCE_DISCARD, 0);
-    reader r = {.layer = layer};
-    pthread_t threads[2];
-    for (int i = 1; i >= 0; i--) {
-        const fp8_linear *linear;
-        assert_done(fp8_layer_set_source(layer, i ? &w2 : &w1, &bias1, 0, &err));
-        assert_done(fp8_layer_acquire(layer, 0, &linear, &err));
-        r.want[i] = output_of(linear, 2);
-        fp8_layer_release(layer);
-    }
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, read_often, &r), 0);
-    for (int i = 0; i < 40; i++)
-        assert_done(fp8_layer_set_source(layer, i % 2 ? &w2 : &w1, &bias1, 0, &err));
-    __atomic_store_n(&r.done, 1, __ATOMIC_RELAXED);
-    for (int i = 0; i < 2; i++)
-        pthread_join(threads[i], NULL);
-    assert_int_equal(r.bad, 0);
-    free(r.want[0]);
-    free(r.want[1]);
-    fp8_layer_free(layer);
-}
-
 /* ---- errors ---------------------------------------------------------------------------------- */
 
 static fp8_status live(const fp8_context *c, void *arg)
@@ -456,7 +335,6 @@ int main(void)
         cmocka_unit_test(test_a_new_source_replaces_the_old_in_place),
         cmocka_unit_test(test_a_refused_source_changes_nothing),
         cmocka_unit_test(test_a_clone_lives_on_its_own),
-        cmocka_unit_test(test_readers_see_one_weight_or_the_other),
         cmocka_unit_test(test_memory_may_run_out_anywhere),
         cmocka_unit_test(test_bad_descriptions_are_refused),
         cmocka_unit_test(test_bad_calls_are_refused),
