@@ -344,23 +344,48 @@ fp8_status fp8_checkpoint_find(const fp8_checkpoint *ckpt, const char *name, siz
     return i < 0 ? FP8_E_NOT_FOUND : fp8_checkpoint_tensor(ckpt, i, out);
 }
 
-fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
-                               uint64_t begin, uint64_t bytes, void *dst, fp8_error *err)
+static bool ranges_end(const fp8_read_ranges *r, uint64_t *end)
 {
-    FP8_FAIL_IF(!ckpt || !info || (!dst && bytes), err, FP8_E_ARGUMENT,
-                "checkpoint read: ckpt, info or dst is NULL");
+    uint64_t last;
+    return fp8_size_mul(r->count ? r->count - 1 : 0, r->step, &last) &&
+           fp8_size_add(last, r->begin, end) && fp8_size_add(*end, r->bytes, end);
+}
+
+/* dst = the ranges of a tensor that begins at byte `data` of the open file. */
+static fp8_status read_each(int fd, const fp8_read_ranges *r, uint64_t data, void *dst,
+                            const char *file, fp8_error *err)
+{
+    const uint64_t first = data + r->begin;
+    for (uint64_t i = 0; i < r->count; i++)
+        FP8_TRY(fp8_pread_all(fd, (char *)dst + i * r->bytes, r->bytes, first + i * r->step, file,
+                              err));
+    return FP8_OK;
+}
+
+fp8_status fp8_checkpoint_read_ranges(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
+                                      const fp8_read_ranges *ranges, void *dst, fp8_error *err)
+{
     int64_t i = fp8_checkpoint_index(ckpt, info->name, info->name_bytes);
     FP8_FAIL_IF(i < 0, err, FP8_E_ARGUMENT, "checkpoint read: no tensor '%s'", info->name);
     fp8_tensor_info own;
     FP8_TRY(fp8_checkpoint_tensor(ckpt, i, &own));
     uint64_t end;
-    FP8_FAIL_IF(!fp8_size_add(begin, bytes, &end) || end > own.bytes, err, FP8_E_ARGUMENT,
+    FP8_FAIL_IF(!ranges_end(ranges, &end) || end > own.bytes, err, FP8_E_ARGUMENT,
                 "checkpoint read: bytes [%" PRIu64 ", +%" PRIu64 ") lie outside tensor '%s' of "
                 "%" PRIu64 " bytes",
-                begin, bytes, own.name, own.bytes);
+                ranges->begin, ranges->bytes, own.name, own.bytes);
     int fd;
     FP8_TRY(fp8_shard_open(&ckpt->shards[fp8_checkpoint_shard(ckpt, i)], &fd, err));
-    fp8_status status = fp8_pread_all(fd, dst, bytes, own.offset + begin, own.file, err);
+    fp8_status status = read_each(fd, ranges, own.offset, dst, own.file, err);
     close(fd);
     return status;
+}
+
+fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
+                               uint64_t begin, uint64_t bytes, void *dst, fp8_error *err)
+{
+    FP8_FAIL_IF(!ckpt || !info || (!dst && bytes), err, FP8_E_ARGUMENT,
+                "checkpoint read: ckpt, info or dst is NULL");
+    const fp8_read_ranges one = {begin, bytes, 0, 1};
+    return fp8_checkpoint_read_ranges(ckpt, info, &one, dst, err);
 }

@@ -48,6 +48,15 @@ int64_t fp8_checkpoint_index(const fp8_checkpoint *ckpt, const char *name, uint6
  * header was read). */
 fp8_status fp8_shard_open(const fp8_shard *shard, int *fd, fp8_error *err);
 
+/* `count` ranges of so many bytes of a tensor, each beginning `step` bytes after the one before. */
+typedef struct fp8_read_ranges {
+    uint64_t begin, bytes, step, count;
+} fp8_read_ranges;
+
+/* dst[count][bytes] = them, from a file that is opened once. Errors: as fp8_checkpoint_read. */
+fp8_status fp8_checkpoint_read_ranges(const fp8_checkpoint *ckpt, const fp8_tensor_info *info,
+                                      const fp8_read_ranges *ranges, void *dst, fp8_error *err);
+
 /* Adds the text of *warning (made by fp8_error_set, so that it is one line). Error NO_MEMORY. */
 fp8_status fp8_checkpoint_warn(fp8_checkpoint *ckpt, const fp8_error *warning, fp8_error *err);
 
