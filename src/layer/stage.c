@@ -168,6 +168,19 @@ void fp8_stage_unsettle(fp8_stage *s)
     s->grid = s->linear.w.grid;
 }
 
+void fp8_stage_restart(fp8_stage *s)
+{
+    fp8_stage_unsettle(s);
+    fp8_release(s->ctx, s->amax);
+    fp8_release(s->ctx, s->operand);
+    s->amax = s->operand = NULL;
+    for (int p = 0; p < FP8_PARAMS; p++)
+        s->written[p].count = 0;
+    for (int64_t p = 0; p < s->layer->cut.parts; p++)
+        s->part_scale[p] = NAN;
+    s->source_bytes = 0;
+}
+
 fp8_status fp8_stage_expect_codes(fp8_stage *s, fp8_grid grid, fp8_dtype code, fp8_dtype scale,
                                   fp8_error *err)
 {

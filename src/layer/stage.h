@@ -68,6 +68,8 @@ typedef struct fp8_stage {
 /* An empty one for the layer, which belongs to it until the end. Error: NO_MEMORY. */
 fp8_status fp8_stage_open(fp8_layer *layer, const fp8_stage_rules *rules, fp8_stage **out,
                           fp8_error *err);
+/* An empty one again: nothing has been written, nor settled. */
+void fp8_stage_restart(fp8_stage *stage);
 /* Frees it; NULL is a no-op. */
 void fp8_stage_close(fp8_stage *stage);
 

@@ -130,7 +130,8 @@ static fp8_status encode_measured(fp8_stage *s, const fp8_fragment *f, fp8_error
 
 bool fp8_stage_wants_measure(const fp8_stage *s)
 {
-    return s->kind == FP8_STAGE_HIGH && s->whole && !s->operand;
+    return s->kind == FP8_STAGE_HIGH && s->whole && !s->operand &&
+           s->written[FP8_PARAM_WEIGHT].count == 0; /* what came before waits for the rest */
 }
 
 static fp8_status measure_part(fp8_stage *s, const fp8_load_piece *piece, int64_t p, fp8_error *err)

@@ -3,17 +3,26 @@
  * load_checkpoint.c - the layers of a load from a checkpoint. A layer's parts are modules of the
  * checkpoint, or the layer is one that holds them all; a module is NAME.weight with the scales that
  * its dialect gives it, and NAME.bias. One layer after the other, in the order of the files, in
- * slabs of whole rows of which only those of the rank are read; scales come first, and a weight
- * that needs its maximum before any code is read twice, rather than held. */
+ * slabs of the rank's rows, and of its columns where that spares much; scales come first, and a
+ * weight that needs its maximum before any code is read twice, rather than held. */
 #include "base/size.h"
 #include "ckpt/roles.h"
 #include "load/load.h"
 #include "number/dtype.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLAB_BYTES = 4 << 20, SLAB_ROWS = 128, NAME_BYTES = 1024 };
+/* A read for each row is worth it if it spares that many bytes: a page, which takes longer to copy
+ * than a call to the system takes. */
+enum {
+    SLAB_BYTES = 4 << 20,
+    SLAB_ROWS = 128,
+    NAME_BYTES = 1024,
+    KIND_BYTES = 96,
+    SPARED_BYTES = 4096
+};
 
 /* An open checkpoint, and what each tensor of it is. */
 typedef struct reading {
@@ -141,10 +150,10 @@ static fp8_status open_module(const reading *r, const source *s, int64_t p, modu
 
 /* ---- small tensors: scales, bias ------------------------------------------------------------- */
 
-static fp8_status read_whole(const reading *r, int64_t index, void **data, fp8_tensor_info *info,
+/* A tensor whose size was found right. */
+static fp8_status read_whole(const reading *r, const fp8_tensor_info *info, void **data,
                              fp8_error *err)
 {
-    (void)fp8_checkpoint_tensor(r->ckpt, index, info);
     *data = fp8_alloc(r->ctx, info->bytes);
     FP8_FAIL_IF(!*data, err, FP8_E_NO_MEMORY, "no memory for %llu bytes of %s",
                 (unsigned long long)info->bytes, info->name);
@@ -165,18 +174,29 @@ static fp8_status write_part(const source *s, const module *m, fp8_load_param pa
 }
 
 /* The scales of a module's weight, which stand in the order of their grid whatever their shape. */
-static fp8_status view_scales(const module *m, const fp8_tensor_info *info, void *data,
-                              fp8_tensor *view, fp8_error *err)
+static fp8_status view_scales(const module *m, const fp8_tensor_info *info, fp8_tensor *view,
+                              fp8_error *err)
 {
     const int64_t n = m->info.shape[0], k = m->info.shape[1];
     const int64_t rows = fp8_ceil_div(n, fp8_grid_extent(m->role->grid.rows, n));
     const int64_t cols = fp8_ceil_div(k, fp8_grid_extent(m->role->grid.cols, k));
-    *view = fp8_matrix(data, m->role->scale, rows, cols);
+    *view = fp8_matrix(NULL, m->role->scale, rows, cols);
     FP8_FAIL_IF((uint64_t)(rows * cols * (fp8_dtype_bits(view->dtype) / 8)) != info->bytes, err,
                 FP8_E_SCALE, "%s has %llu bytes, a grid [%lld,%lld] of %s more or fewer",
                 info->name, (unsigned long long)info->bytes, (long long)rows, (long long)cols,
                 fp8_dtype_name(view->dtype));
     return FP8_OK;
+}
+
+/* A tensor that was found to look like *view, which has no data yet. */
+static fp8_status write_tensor(const reading *r, const source *s, const module *m,
+                               fp8_load_param param, const fp8_tensor_info *info, fp8_tensor *view,
+                               fp8_error *err)
+{
+    FP8_TRY(read_whole(r, info, &view->data, err));
+    const fp8_status status = write_part(s, m, param, view, err);
+    fp8_release(r->ctx, view->data);
+    return status;
 }
 
 /* Codes that were merely cast have no scale: it is 1. */
@@ -185,56 +205,83 @@ static fp8_status write_scales(const reading *r, const source *s, const module *
     float one = 1;
     fp8_tensor view = fp8_matrix(&one, FP8_F32, 1, 1);
     fp8_tensor_info info;
-    void *data;
     if (m->role->role != FP8_ROLE_WEIGHT)
         return write_part(s, m, FP8_PARAM_SCALE, &view, err);
-    FP8_TRY(read_whole(r, m->role->partner, &data, &info, err));
-    fp8_status status = view_scales(m, &info, data, &view, err);
-    if (status == FP8_OK)
-        status = write_part(s, m, FP8_PARAM_SCALE, &view, err);
-    fp8_release(r->ctx, data);
-    return status;
+    (void)fp8_checkpoint_tensor(r->ckpt, m->role->partner, &info);
+    FP8_TRY(view_scales(m, &info, &view, err));
+    return write_tensor(r, s, m, FP8_PARAM_SCALE, &info, &view, err);
 }
 
-/* A tensor of few elements as a vector. */
+/* A vector of so many elements; a scale of all parts may be one. */
 static fp8_status write_vector(const reading *r, const source *s, const module *m,
-                               fp8_load_param param, int64_t index, fp8_error *err)
+                               fp8_load_param param, int64_t index, int64_t n, fp8_error *err)
 {
     fp8_tensor_info info;
-    void *data;
     FP8_FAIL_IF(index < 0, err, FP8_E_NOT_FOUND, "the checkpoint has no %s for %s",
                 fp8_param_name(param), m->name);
-    FP8_TRY(read_whole(r, index, &data, &info, err));
-    const int bits = fp8_dtype_bits(info.dtype);
-    const fp8_tensor view =
-        fp8_vector(data, info.dtype, bits ? (int64_t)(info.bytes * 8) / bits : 0);
-    const fp8_status status = write_part(s, m, param, &view, err);
-    fp8_release(r->ctx, data);
-    return status;
+    (void)fp8_checkpoint_tensor(r->ckpt, index, &info);
+    const int64_t bytes = fp8_dtype_bits(info.dtype) / 8;
+    const uint64_t count = bytes ? info.bytes / (uint64_t)bytes : 0;
+    FP8_FAIL_IF(count != (uint64_t)n && (param == FP8_PARAM_BIAS || count != 1), err, FP8_E_SHAPE,
+                "%s has %llu elements, must have %lld", info.name, (unsigned long long)count,
+                (long long)n);
+    fp8_tensor view = fp8_vector(NULL, info.dtype, (int64_t)count);
+    return write_tensor(r, s, m, param, &info, &view, err);
 }
 
 /* ---- the weight, in slabs -------------------------------------------------------------------- */
 
 typedef fp8_status (*piece_fn)(fp8_stage *stage, const fp8_load_piece *piece, fp8_error *err);
 
+/* What is read of each row of a module's weight. */
+typedef struct columns {
+    int64_t first, count;
+    int64_t begin, bytes; /* of the row */
+    int64_t row_bytes;
+} columns;
+
+/* The rank's columns, or all if leaving the others out spares nothing. */
+static columns columns_to_read(const source *s, const module *m)
+{
+    const fp8_cut_plan *cut = &s->slot->layer->cut;
+    const int64_t element = fp8_dtype_bits(m->info.dtype) / 8, k = m->info.shape[1];
+    const columns all = {0, k, 0, k * element, k * element};
+    if ((k - cut->k) * element < SPARED_BYTES)
+        return all;
+    return (columns){cut->col, cut->k, cut->col * element, cut->k * element, k * element};
+}
+
+/* slab = those columns of rows [row, row + rows). */
+static fp8_status read_slab(const reading *r, const module *m, const columns *c, int64_t row,
+                            int64_t rows, void *slab, fp8_error *err)
+{
+    fp8_read_ranges ranges = {(uint64_t)(row * c->row_bytes + c->begin), (uint64_t)c->bytes,
+                              (uint64_t)c->row_bytes, (uint64_t)rows};
+    if (c->bytes == c->row_bytes) {
+        ranges.bytes *= ranges.count;
+        ranges.count = 1;
+    }
+    return fp8_checkpoint_read_ranges(r->ckpt, &m->info, &ranges, slab, err);
+}
+
 /* Rows [begin, end) of a module's weight, which are one share's, through fn. */
 static fp8_status stream_rows(const reading *r, const source *s, const module *m, int64_t begin,
                               int64_t end, piece_fn fn, fp8_error *err)
 {
-    const int64_t k = m->info.shape[1], row_bytes = k * (fp8_dtype_bits(m->info.dtype) / 8);
-    const int64_t fit = SLAB_BYTES / (row_bytes > 0 ? row_bytes : 1) / SLAB_ROWS * SLAB_ROWS;
+    const columns c = columns_to_read(s, m);
+    const int64_t fit = SLAB_BYTES / (c.bytes > 0 ? c.bytes : 1) / SLAB_ROWS * SLAB_ROWS;
     const int64_t step = fp8_min_i64(fit > 0 ? fit : SLAB_ROWS, end - begin);
     fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
-    void *slab = fp8_alloc(r->ctx, (uint64_t)(step * row_bytes));
+    void *slab = fp8_alloc(r->ctx, (uint64_t)(step * c.bytes));
     FP8_FAIL_IF(!slab, err, FP8_E_NO_MEMORY, "no memory for a slab of %lld rows", (long long)step);
     fp8_status status = FP8_OK;
     piece.part = m->part;
+    piece.col = c.first;
     for (int64_t i = begin; i < end && status == FP8_OK; i += step) {
         const int64_t rows = fp8_min_i64(step, end - i);
         piece.row = i;
-        piece.data = fp8_matrix(slab, m->info.dtype, rows, k);
-        status = fp8_checkpoint_read(r->ckpt, &m->info, (uint64_t)(i * row_bytes),
-                                     (uint64_t)(rows * row_bytes), slab, err);
+        piece.data = fp8_matrix(slab, m->info.dtype, rows, c.count);
+        status = read_slab(r, m, &c, i, rows, slab, err);
         if (status == FP8_OK)
             status = fn(s->slot->stage, &piece, err);
     }
@@ -257,42 +304,79 @@ static fp8_status stream_module(const reading *r, const source *s, const module 
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
+/* What a module's scales belong to; codes that were merely cast have one, which is 1. */
+static fp8_grid grid_of(const module *m)
+{
+    return m->role->role == FP8_ROLE_WEIGHT ? m->role->grid : (fp8_grid){0, 0};
+}
+
+/* The dtype that its scales are kept in; those of whole parts are all kept alike. */
+static fp8_dtype scale_of(const module *m)
+{
+    const fp8_grid g = grid_of(m);
+    return g.rows || g.cols ? m->role->scale : FP8_F32;
+}
+
+static bool are_alike(const module *a, const module *b)
+{
+    const fp8_grid g = grid_of(a), h = grid_of(b);
+    if (a->info.dtype != b->info.dtype)
+        return false;
+    return fp8_dtype_is_high(a->info.dtype) ||
+           (g.rows == h.rows && g.cols == h.cols && scale_of(a) == scale_of(b));
+}
+
+/* "F8_E4M3 with F32 scales of blocks [128,128]", 0 = the whole extent; or "BF16". */
+static const char *kind_of(const module *m, char text[KIND_BYTES])
+{
+    const fp8_grid g = grid_of(m);
+    if (!fp8_dtype_is_fp8(m->info.dtype))
+        return fp8_dtype_name(m->info.dtype);
+    (void)snprintf(text, KIND_BYTES, "%s with %s scales of blocks [%lld,%lld]",
+                   fp8_dtype_name(m->info.dtype), fp8_dtype_name(scale_of(m)), (long long)g.rows,
+                   (long long)g.cols);
+    return text;
+}
+
 /* Settles what the layer's weight is by its first module. */
 static fp8_status settle(const source *s, const module *m, fp8_error *err)
 {
     fp8_stage *stage = s->slot->stage;
-    const fp8_grid tensor = {0, 0};
-    const bool scaled = m->role->role == FP8_ROLE_WEIGHT;
-    if (stage->kind != FP8_STAGE_UNKNOWN)
+    FP8_FAIL_IF(!fp8_dtype_is_high(m->info.dtype) && !fp8_dtype_is_fp8(m->info.dtype), err,
+                FP8_E_DTYPE, "%s.weight is %s", m->name, fp8_dtype_name(m->info.dtype));
+    if (stage->kind != FP8_STAGE_UNKNOWN || fp8_dtype_is_high(m->info.dtype))
         return fp8_stage_settle(stage, m->info.dtype, err);
-    if (fp8_dtype_is_high(m->info.dtype))
-        return fp8_stage_settle(stage, m->info.dtype, err);
-    FP8_FAIL_IF(!fp8_dtype_is_fp8(m->info.dtype), err, FP8_E_DTYPE, "%s.weight is %s", m->name,
-                fp8_dtype_name(m->info.dtype));
-    return fp8_stage_expect_codes(stage, scaled ? m->role->grid : tensor, m->info.dtype,
-                                  scaled ? m->role->scale : FP8_F32, err);
+    return fp8_stage_expect_codes(stage, grid_of(m), m->info.dtype, scale_of(m), err);
+}
+
+/* One linear has one kind of codes and scales: parts that differ are refused, as engines do. */
+static fp8_status settle_module(const reading *r, const source *s, const module *m, fp8_error *err)
+{
+    char kinds[2][KIND_BYTES];
+    module first;
+    FP8_TRY(open_module(r, s, 0, &first, err));
+    FP8_FAIL_IF(!are_alike(&first, m), err, FP8_E_MISMATCH,
+                "%s.weight is %s, %s.weight is %s: parts of one layer must be alike", first.name,
+                kind_of(&first, kinds[0]), m->name, kind_of(m, kinds[1]));
+    return settle(s, m, err);
 }
 
 /* Everything of a module but the weight. */
 static fp8_status load_small(const reading *r, const source *s, const module *m, fp8_error *err)
 {
     const fp8_stage *stage = s->slot->stage;
+    const int64_t parts = s->fused ? s->slot->layer->cut.parts : 1;
     if (stage->kind == FP8_STAGE_CODES)
         FP8_TRY(write_scales(r, s, m, err));
     if (fp8_stage_expected(stage, FP8_PARAM_BIAS).rows > 0)
-        FP8_TRY(write_vector(r, s, m, FP8_PARAM_BIAS, find(r, m->name, "bias"), err));
+        FP8_TRY(
+            write_vector(r, s, m, FP8_PARAM_BIAS, find(r, m->name, "bias"), m->info.shape[0], err));
     if (fp8_stage_expected(stage, FP8_PARAM_INPUT_SCALE).rows > 0)
-        FP8_TRY(write_vector(r, s, m, FP8_PARAM_INPUT_SCALE, m->role->input, err));
+        FP8_TRY(write_vector(r, s, m, FP8_PARAM_INPUT_SCALE, m->role->input, parts, err));
     return FP8_OK;
 }
 
 typedef fp8_status (*module_fn)(const reading *r, const source *s, const module *m, fp8_error *err);
-
-static fp8_status settle_module(const reading *r, const source *s, const module *m, fp8_error *err)
-{
-    (void)r;
-    return settle(s, m, err);
-}
 
 static fp8_status measure_module(const reading *r, const source *s, const module *m, fp8_error *err)
 {
@@ -314,7 +398,7 @@ static fp8_status each_module(const reading *r, const source *s, module_fn fn, f
     return FP8_OK;
 }
 
-static fp8_status load_layer(const reading *r, const source *s, fp8_error *err)
+static fp8_status load_modules(const reading *r, const source *s, fp8_error *err)
 {
     FP8_TRY(each_module(r, s, settle_module, err));
     FP8_TRY(each_module(r, s, load_small, err));
@@ -322,8 +406,18 @@ static fp8_status load_layer(const reading *r, const source *s, fp8_error *err)
         FP8_TRY(each_module(r, s, measure_module, err));
         FP8_TRY(fp8_stage_measured(s->slot->stage, err));
     }
-    FP8_TRY(each_module(r, s, load_weight, err));
-    return fp8_load_end_if_whole(s->slot, err);
+    return each_module(r, s, load_weight, err);
+}
+
+/* All of a layer, or nothing of it: what it has by then is half of this checkpoint. */
+static fp8_status load_layer(const reading *r, const source *s, fp8_error *err)
+{
+    fp8_status status = load_modules(r, s, err);
+    if (status == FP8_OK)
+        status = fp8_load_end_if_whole(s->slot, err);
+    if (status != FP8_OK)
+        fp8_stage_restart(s->slot->stage);
+    return fp8_layer_words(s->slot->layer, status, err);
 }
 
 static fp8_status load_all(reading *r, fp8_error *err)
@@ -331,8 +425,7 @@ static fp8_status load_all(reading *r, fp8_error *err)
     FP8_TRY(fp8_roles_assign(r->ctx, r->ckpt, &r->roles, err));
     FP8_TRY(find_sources(r, err));
     for (int64_t i = 0; i < r->count; i++)
-        FP8_TRY(
-            fp8_layer_words(r->sources[i].slot->layer, load_layer(r, &r->sources[i], err), err));
+        FP8_TRY(load_layer(r, &r->sources[i], err));
     return FP8_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct made_tensor {
 } made_tensor;
 
 /* Writes sandbox/folder: shards, an index if there are several, config.json (a JSON object's text)
- * and some other files. Values depend on the name alone. */
+ * and some other files, over what is there. Values depend on the name alone. */
 void model_make(const char *folder, const made_tensor *tensors, int count, const char *config);
 /* A Llama-like model of two layers with tensors for most rules, in `shards` shards. */
 void model_make_llama(const char *folder, int shards);

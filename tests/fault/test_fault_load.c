@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_fault_load.c - every open, stat and read of fp8_load_checkpoint fails, is cut short or
+ * interrupted, one after the other: the status says what happened, each layer has the weight that
+ * it had or the new one, nothing leaks, and the same load then takes the checkpoint. */
+#include "fault/fault.h"
+#include "support/counted_alloc.h"
+#include "support/layer_maker.h"
+#include "support/model_maker.h"
+#include "support/sandbox.h"
+
+#include <stdio.h>
+
+/* Exit codes of the program that is run under the shim, beside those of fp8_status. */
+enum { NO_SET_UP = 90, TORN_LAYER, NOT_RELOADABLE, WRONG_WEIGHT, LEAK };
+
+enum { LAYERS = 3, FUSED_ROWS = 448, FEW_ROWS = 16, SIDE = 2304 };
+
+/* A model of a fused layer, one that a rank of two has half the columns of, and a plain one with a
+ * bias. */
+static fp8_status declare(const fp8_context *ctx, fp8_layer *layers[LAYERS], const char *scheme)
+{
+    const fp8_layer_part parts[3] = {{"q", 256, 1}, {"k", 128, 1}, {"v", 64, 1}};
+    static const char *const names[LAYERS] = {"qkv", "o", "up"};
+    for (int i = 0; i < LAYERS; i++) {
+        fp8_layer_desc d = FP8_LAYER_DESC_INIT;
+        fp8_status status = fp8_online_linear(scheme, 0, &d.linear, NULL);
+        d.name = names[i];
+        d.n = i == 0 ? FUSED_ROWS : FEW_ROWS;
+        d.k = i == 1 ? 2 * SIDE : 192;
+        d.parts = i == 0 ? parts : NULL;
+        d.part_count = i == 0 ? 3 : 0;
+        d.cut = i == 1 ? FP8_CUT_COLS : FP8_CUT_NONE;
+        d.rank = i == 1;
+        d.ranks = 2;
+        d.has_bias = i == 2;
+        if (i != 1)
+            d.rank = 0, d.ranks = 1;
+        if (status == FP8_OK)
+            status = fp8_layer_create(ctx, &d, &layers[i], NULL);
+        if (status != FP8_OK)
+            return status;
+    }
+    return FP8_OK;
+}
+
+static fp8_status begin(const fp8_context *ctx, fp8_layer *const layers[LAYERS], fp8_load **load)
+{
+    fp8_status status = fp8_load_create(ctx, NULL, load, NULL);
+    for (int i = 0; i < LAYERS && status == FP8_OK; i++)
+        status = fp8_load_add(*load, layers[i], NULL);
+    return status;
+}
+
+/* A number that tells weights apart. */
+static uint64_t sum_of(fp8_layer *layer)
+{
+    const fp8_linear *linear;
+    uint64_t sum = 1469598103934665603U;
+    if (fp8_layer_acquire(layer, 0, &linear, NULL) != FP8_OK)
+        return 0;
+    fp8_linear_info info;
+    (void)fp8_linear_get_info(linear, &info);
+    float *y = output_of(linear, 1);
+    const unsigned char *bytes = (const unsigned char *)y;
+    for (size_t i = 0; i < (size_t)info.n * sizeof *y; i++)
+        sum = (sum ^ bytes[i]) * 1099511628211U;
+    free(y);
+    fp8_layer_release(layer);
+    return sum;
+}
+
+static void sums_of(fp8_layer *const layers[LAYERS], uint64_t sums[LAYERS])
+{
+    for (int i = 0; i < LAYERS; i++)
+        sums[i] = sum_of(layers[i]);
+}
+
+/* Loads `path` over layers that hold made-up weights; if that fails, checks them and tries again.
+ */
+static int reload(const fp8_context *ctx, fp8_layer *const layers[LAYERS], const char *path)
+{
+    uint64_t old[LAYERS], now[LAYERS], last[LAYERS], again[LAYERS];
+    fp8_load *load = NULL;
+    fp8_status made = begin(ctx, layers, &load);
+    for (int i = 0; i < LAYERS && made == FP8_OK; i++)
+        made = fp8_load_dummy(load, layers[i], 1, NULL);
+    fp8_load_free(load);
+    if (made != FP8_OK || begin(ctx, layers, &load) != FP8_OK)
+        return NO_SET_UP;
+    sums_of(layers, old);
+    const fp8_status status = fp8_load_checkpoint(load, path, NULL);
+    sums_of(layers, now);
+    const fp8_status retried = fp8_load_checkpoint(load, path, NULL);
+    const fp8_status finished = fp8_load_finish(load, NULL);
+    sums_of(layers, last);
+    fp8_load_free(load);
+    if (retried != FP8_OK || finished != FP8_OK)
+        return NOT_RELOADABLE;
+    /* Once more, of which the shim knows nothing: what the weights should be. */
+    made = begin(ctx, layers, &load);
+    if (made == FP8_OK)
+        made = fp8_load_checkpoint(load, path, NULL);
+    fp8_load_free(load);
+    sums_of(layers, again);
+    for (int i = 0; i < LAYERS; i++) {
+        if (now[i] != last[i] && (status == FP8_OK || now[i] != old[i]))
+            return TORN_LAYER;
+        if (made != FP8_OK || last[i] != again[i] || last[i] == old[i])
+            return WRONG_WEIGHT;
+    }
+    return (int)status;
+}
+
+static int loader(const char *path, const char *scheme)
+{
+    counted_alloc a = {0};
+    fp8_context *ctx = counted_context(&a);
+    fp8_layer *layers[LAYERS] = {0};
+    if (!ctx || declare(ctx, layers, scheme) != FP8_OK)
+        return NO_SET_UP;
+    const int code = reload(ctx, layers, path);
+    for (int i = 0; i < LAYERS; i++)
+        fp8_layer_free(layers[i]);
+    fp8_context_free(ctx);
+    return a.live ? LEAK : code;
+}
+
+static const struct {
+    const char *call, *deed;
+    fp8_status expected;
+} faults[] = {
+    {"pread", "EIO", FP8_E_IO},   {"pread", "EINTR", FP8_OK},        {"pread", "short", FP8_OK},
+    {"open", "EMFILE", FP8_E_IO}, {"pread", "eof", FP8_E_TRUNCATED}, {"stat", "EIO", FP8_E_IO},
+    {"open", "EACCES", FP8_E_IO},
+};
+
+/* `calls` of one load: the program makes three. */
+static void check_fault(const char *scheme, size_t f, bool every)
+{
+    char *argv[] = {"/proc/self/exe", "--load", (char *)sandbox_path("model"),
+                    (char *)(uintptr_t)scheme, NULL};
+    fault_plan plan = {faults[f].call, 0, faults[f].deed, "/model/", false};
+    long calls;
+    assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
+    calls /= 3;
+    assert_true(calls >= 10);
+    const long step = every ? 1 : 1 + calls / 12; /* rows of `o` are read one by one */
+    for (plan.at = 1; plan.at <= calls; plan.at += step) {
+        const int status = fault_run(&plan, argv, NULL);
+        if (status != (int)faults[f].expected)
+            fail_msg("%s: %s %s at call %ld of %ld: %d", scheme, plan.call, plan.deed, plan.at,
+                     calls, status);
+    }
+}
+
+static void each_failure_has_its_status(void **state)
+{
+    (void)state;
+    const bool every = getenv("FP8_TEST_EXHAUSTIVE") != NULL;
+    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
+        check_fault("channel", f, every);
+        check_fault("tensor", f, every); /* is read twice */
+    }
+}
+
+static int make_model(void **state)
+{
+    (void)state;
+    static const made_tensor tensors[] = {
+        {"q.weight", FP8_BF16, 2, {256, 192}, 0},
+        {"k.weight", FP8_BF16, 2, {128, 192}, 1},
+        {"v.weight", FP8_BF16, 2, {64, 192}, 0},
+        {"o.weight", FP8_BF16, 2, {FEW_ROWS, 2 * SIDE}, 1},
+        {"up.weight", FP8_BF16, 2, {FEW_ROWS, 192}, 1},
+        {"up.bias", FP8_BF16, 1, {FEW_ROWS}, 1},
+    };
+    setenv("OMP_NUM_THREADS", "1", 1); /* of the programs */
+    sandbox_make();
+    model_make("model", tensors, sizeof tensors / sizeof *tensors, "{}");
+    return 0;
+}
+
+static int remove_model(void **state)
+{
+    (void)state;
+    sandbox_remove();
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 4 && !strcmp(argv[1], "--load"))
+        return loader(argv[2], argv[3]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failure_has_its_status)};
+    return cmocka_run_group_tests(tests, make_model, remove_model);
+}
