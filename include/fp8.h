@@ -612,8 +612,8 @@ typedef struct fp8_layer_desc {
     const fp8_layer_part *parts; /* their rows add up to n; NULL = one part. Copied. */
     size_t part_count;
     fp8_cut cut;
-    int32_t rank, ranks; /* 0 <= rank < ranks; 0 ranks = 1 */
-    int32_t has_bias;
+    int32_t rank, ranks;    /* 0 <= rank < ranks; 0 ranks = 1 */
+    int32_t has_bias;       /* a load is to bring one */
     fp8_linear_desc linear; /* of the rank's share. A weight in high precision is quantized by
                                linear.w, or, with static_scales, by scales that are loaded. Codes
                                are taken as they are: linear.w.grid, w_code and w_scale say which.
@@ -630,9 +630,10 @@ typedef struct fp8_layer_desc {
     }
 
 /* *linear = how vLLM runs a weight that it quantizes at load: scheme "tensor", "channel" (PTPC),
- * "block" (128 x 128) or "mxfp8", with the activations that go with it. batch_invariant nonzero:
- * its mode of that name, which multiplies a tensor's or a channel's weight in 16 bits and leaves X
- * alone. NOT_FOUND for another scheme. Any thread. Source: vLLM's quantization/online/fp8.py. */
+ * "block" (128 x 128) or "mxfp8", with the activations that go with it; or "weight-only": a scale a
+ * channel, and X as it is. batch_invariant nonzero: its mode of that name, which multiplies a
+ * tensor's or a channel's weight in 16 bits and leaves X alone. NOT_FOUND for another scheme. Any
+ * thread. Source: vLLM's quantization/online/fp8.py. */
 FP8_API fp8_status fp8_online_linear(const char *scheme, int batch_invariant,
                                      fp8_linear_desc *linear, fp8_error *err);
 
@@ -659,6 +660,11 @@ FP8_API fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ct
  * then the layer is as it was; STATE. */
 FP8_API fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight,
                                         const fp8_tensor *bias, uint64_t version, fp8_error *err);
+/* The rank's bias (NULL: none; vector [n], copied) beside the codes that are there, in place, for a
+ * layer that holds no source: otherwise it comes with that. Errors: ARGUMENT, STATE (no codes, a
+ * source, a load is at work on it, this thread holds it), SHAPE, DTYPE, and then nothing has
+ * changed. */
+FP8_API fp8_status fp8_layer_set_bias(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err);
 /* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds it). */
 FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
 

@@ -437,6 +437,7 @@ PROTOTYPES = {
     "fp8_layer_create": (_status, [_handle, POINTER(LayerDesc), _out, _error]),
     "fp8_layer_free": (None, [_handle]),
     "fp8_layer_clone": (_status, [_handle, _handle, _out, _error]),
+    "fp8_layer_set_bias": (_status, [_handle, _tensor, _error]),
     "fp8_layer_set_source": (_status, [_handle, _tensor, _tensor, c_uint64, _error]),
     "fp8_layer_invalidate": (_status, [_handle, _error]),
     "fp8_layer_acquire": (_status, [_handle, c_uint64, _out, _error]),

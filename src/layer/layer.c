@@ -249,8 +249,6 @@ static fp8_status check_source(const fp8_layer *layer, const fp8_tensor *weight,
     FP8_FAIL_IF(layer->desc.linear.w.static_scales, err, FP8_E_STATE,
                 "its scales are given, and come through a load");
     FP8_TRY(fp8_check_matrix(weight, "weight", layer->cut.n, layer->cut.k, err));
-    FP8_FAIL_IF(bias && !layer->desc.has_bias, err, FP8_E_ARGUMENT,
-                "a bias for a layer without one");
     return fp8_linear_check(layer->ctx, &layer->desc.linear, weight, NULL, bias, err);
 }
 
@@ -291,6 +289,27 @@ fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight, cons
     if (status == FP8_OK)
         status = set_source(layer, &s, err);
     return fp8_layer_words(layer, status, err);
+}
+
+static fp8_status check_bias_alone(const fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
+{
+    FP8_FAIL_IF(layer->slot, err, FP8_E_STATE, "a load is at work on it");
+    FP8_TRY(fp8_layer_check_changeable(layer, err));
+    FP8_FAIL_IF(layer->source.given, err, FP8_E_STATE, "its bias comes with its source");
+    FP8_FAIL_IF(!layer->linear, err, FP8_E_STATE, "a bias for a weight that was not set or loaded");
+    return fp8_linear_check_bias(bias, layer->cut.n, err);
+}
+
+fp8_status fp8_layer_set_bias(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
+{
+    FP8_FAIL_IF(!layer, err, FP8_E_ARGUMENT, "layer: the layer is NULL");
+    const fp8_status status = check_bias_alone(layer, bias, err);
+    if (status != FP8_OK)
+        return fp8_layer_words(layer, status, err);
+    fp8_lock_write(layer->lock);
+    fp8_linear_set_bias(layer->linear, bias);
+    fp8_lock_end_write(layer->lock);
+    return FP8_OK;
 }
 
 fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err)

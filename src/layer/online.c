@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * online.c - how vLLM runs the weights that it quantizes when it loads them (online/fp8.py):
+ * online.c - the schemes by which a weight is quantized when it is loaded, the first four those of
+ * vLLM (online/fp8.py):
  *
- *     tensor    W one scale           X a scale a row
- *     channel   W a scale a row       X a scale a row ("PTPC")
- *     block     W 128 x 128           X 1 x 128
- *     mxfp8     W 1 x 32, e8m0        X 1 x 32, e8m0
+ *     tensor       W one scale           X a scale a row
+ *     channel      W a scale a row       X a scale a row ("PTPC")
+ *     block        W 128 x 128           X 1 x 128
+ *     mxfp8        W 1 x 32, e8m0        X 1 x 32, e8m0
+ *     weight-only  W a scale a row       X is not quantized
  *
  * Batch-invariant: tensor and channel multiply X, as it is, with W rounded to 16 bits. */
 #include "base/status.h"
@@ -14,14 +16,16 @@
 
 static const struct scheme {
     const char *name;
+    fp8_activation activation;
     fp8_grid x, w;
     fp8_dtype scale;
     int rounded; /* what the batch-invariant mode does */
 } schemes[] = {
-    {"tensor", {1, 0}, {0, 0}, FP8_F32, 1},
-    {"channel", {1, 0}, {1, 0}, FP8_F32, 1},
-    {"block", {1, 128}, {128, 128}, FP8_F32, 0},
-    {"mxfp8", {1, 32}, {1, 32}, FP8_E8M0FNU, 0},
+    {"tensor", FP8_ACTIVATION_DYNAMIC, {1, 0}, {0, 0}, FP8_F32, 1},
+    {"channel", FP8_ACTIVATION_DYNAMIC, {1, 0}, {1, 0}, FP8_F32, 1},
+    {"block", FP8_ACTIVATION_DYNAMIC, {1, 128}, {128, 128}, FP8_F32, 0},
+    {"mxfp8", FP8_ACTIVATION_DYNAMIC, {1, 32}, {1, 32}, FP8_E8M0FNU, 0},
+    {"weight-only", FP8_ACTIVATION_NONE, {1, 0}, {1, 0}, FP8_F32, 0},
 };
 
 static const struct scheme *find(const char *name)
@@ -40,7 +44,7 @@ fp8_status fp8_online_linear(const char *scheme, int batch_invariant, fp8_linear
                 scheme ? "linear" : "the scheme");
     const struct scheme *s = find(scheme);
     FP8_FAIL_IF(!s, err, FP8_E_NOT_FOUND,
-                "there is no online scheme '%s'; there are tensor, channel, block and mxfp8",
+                "there is no scheme '%s'; there are tensor, channel, block, mxfp8 and weight-only",
                 scheme);
     *linear = defaults;
     linear->w.rule = FP8_RULE_VLLM;
@@ -50,7 +54,7 @@ fp8_status fp8_online_linear(const char *scheme, int batch_invariant, fp8_linear
         linear->weight_math = FP8_WEIGHT_ROUNDED;
         return FP8_OK;
     }
-    linear->activation = FP8_ACTIVATION_DYNAMIC;
+    linear->activation = s->activation;
     linear->x.rule = FP8_RULE_VLLM;
     linear->x.grid = s->x;
     linear->x_scale = s->scale;

@@ -63,6 +63,9 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
 fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *desc, int64_t n,
                                  int64_t k, fp8_dtype w_dtype, fp8_error *err);
 
+/* Whether it can be a bias of n elements; NULL can. Errors: DTYPE, SHAPE, ARGUMENT, STRIDE. */
+fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err);
+
 /* A linear with memory for all of it: codes and scales are zero where padding is, the cuts and the
  * widths filled in, the rest undefined. Error: NO_MEMORY. */
 fp8_status fp8_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *plan,
@@ -73,6 +76,9 @@ fp8_status fp8_linear_copy(const fp8_context *ctx, const fp8_linear *linear, fp8
 /* *to = *from, at to's addresses; false if they differ in shape or formats, and then nothing has
  * changed. Nobody may run `to` meanwhile. */
 bool fp8_linear_assign(fp8_linear *to, const fp8_linear *from);
+
+/* Another bias, or none (NULL); it was checked. Nobody may run the linear meanwhile. */
+void fp8_linear_set_bias(fp8_linear *linear, const fp8_tensor *bias);
 
 /* Whether X may have this dtype. Errors: DTYPE. */
 fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err);

@@ -187,6 +187,26 @@ void fp8_build_bias(fp8_build *build, const fp8_tensor *bias, int64_t row)
         build->linear->bias[row + i] = load(bias->data, i * bias->stride[0]);
 }
 
+static bool row_has_nan(const fp8_linear *l, int64_t row)
+{
+    const fp8_load_fn load = fp8_dtype_facts_of(l->plan.code)->load;
+    for (int64_t j = 0; j < l->cuts.columns; j++)
+        if (isnan(load(l->codes + fp8_panel_offset(row, j, l->cuts.columns), 0)))
+            return true;
+    return false;
+}
+
+void fp8_linear_set_bias(fp8_linear *l, const fp8_tensor *bias)
+{
+    const fp8_load_fn load = bias ? fp8_dtype_facts_of(bias->dtype)->load : NULL;
+    for (int64_t i = 0; i < l->plan.n; i++) {
+        l->bias[i] = load ? load(bias->data, i * bias->stride[0]) : 0.0f;
+        if (l->has_nan && row_has_nan(l, i))
+            l->bias[i] = NAN;
+    }
+    l->has_bias = bias || l->has_nan;
+}
+
 /* The three steps of a quantizer; work holds amax[units], operand[units] and the scales. */
 static fp8_status quantize_steps(fp8_build *build, const fp8_quant *q, const fp8_tensor *w,
                                  float *work, fp8_error *err)

@@ -201,7 +201,7 @@ fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_e
     return FP8_OK;
 }
 
-static fp8_status check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
+fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
 {
     if (!bias)
         return FP8_OK;
@@ -223,7 +223,7 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
     FP8_TRY(check_enums(desc, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_linear_plan_shape(plan, desc, w->shape[0], w->shape[1], w->dtype, err));
-    FP8_TRY(check_bias(bias, plan->n, err));
+    FP8_TRY(fp8_linear_check_bias(bias, plan->n, err));
     const bool has_codes = plan->high == FP8_DTYPE_NONE;
     FP8_FAIL_IF(has_codes != (w_scales != NULL), err, FP8_E_ARGUMENT,
                 "linear: w is %s, so w_scales must %sbe NULL", fp8_dtype_name(w->dtype),

@@ -160,6 +160,52 @@ static void test_a_refused_source_changes_nothing(void **state)
     free(bad.data);
 }
 
+static void test_a_bias_takes_its_place_beside_the_codes(void **state)
+{
+    (void)state;
+    fp8_layer_desc d = desc_of(FP8_SOURCE_DISCARD, 0);
+    fp8_tensor bias2 = made_vector(FP8_F16, N, 8), w = made_matrix(FP8_BF16, N, K, 1);
+    const uint16_t nan_bits = 0x7fc0;
+    d.has_bias = 0; /* which is about loads */
+    d.linear.w.nan = FP8_NAN_PROPAGATE;
+    for (int nan = 0; nan <= 1; nan++) {
+        fp8_layer *layer;
+        const fp8_tensor *const biases[] = {&bias2, NULL, &bias1};
+        if (nan)
+            memcpy((char *)w.data + 2 * (17 * K + 5), &nan_bits, 2);
+        assert_done(fp8_layer_create(ctx, &d, &layer, &err));
+        assert_done(fp8_layer_set_source(layer, &w, nan ? NULL : &bias1, 0, &err));
+        for (int i = 0; i < 3; i++) {
+            assert_done(fp8_layer_set_bias(layer, biases[i], &err));
+            assert_layer_is(layer, ctx, &d.linear, &w, biases[i]);
+        }
+        fp8_layer_free(layer);
+    }
+    free(w.data);
+    free(bias2.data);
+}
+
+static void test_a_refused_bias_changes_nothing(void **state)
+{
+    (void)state;
+    fp8_layer *keep = layer_of(FP8_SOURCE_KEEP, 0), *layer = layer_of(FP8_SOURCE_DISCARD, 0);
+    fp8_tensor few = bias1, codes = bias1;
+    few.shape[0] = N - 1;
+    codes.dtype = FP8_E4M3FN;
+    assert_done(fp8_layer_set_source(keep, &w1, &bias1, 0, &err));
+    assert_refused(fp8_layer_set_bias(keep, NULL, &err), FP8_E_STATE,
+                   "layer model.layers.0.mlp.up_proj: its bias comes with its source");
+    assert_refused(fp8_layer_set_bias(layer, &bias1, &err), FP8_E_STATE, "not set or loaded");
+    assert_done(fp8_layer_set_source(layer, &w1, &bias1, 0, &err));
+    assert_refused(fp8_layer_set_bias(layer, &few, &err), FP8_E_SHAPE, "149 elements");
+    assert_refused(fp8_layer_set_bias(layer, &codes, &err), FP8_E_DTYPE, "bias is F8_E4M3");
+    assert_refused(fp8_layer_set_bias(NULL, &bias1, &err), FP8_E_ARGUMENT, "NULL");
+    assert_is(keep, &w1);
+    assert_is(layer, &w1);
+    fp8_layer_free(keep);
+    fp8_layer_free(layer);
+}
+
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 static void test_a_clone_lives_on_its_own(void **state)
@@ -280,7 +326,7 @@ static void test_bad_calls_are_refused(void **state)
     fp8_layer *layer = layer_of(FP8_SOURCE_KEEP, 0), *copy;
     const fp8_linear *linear;
     fp8_layer_info info;
-    fp8_layer_desc plain = desc_of(FP8_SOURCE_KEEP, 0);
+    const fp8_layer_desc plain = desc_of(FP8_SOURCE_KEEP, 0);
     assert_refused(fp8_layer_create(NULL, &plain, &copy, &err), FP8_E_ARGUMENT, "NULL");
     assert_refused(fp8_layer_create(ctx, NULL, &copy, &err), FP8_E_ARGUMENT, "NULL");
     assert_refused(fp8_layer_create(ctx, &plain, NULL, &err), FP8_E_ARGUMENT, "NULL");
@@ -295,10 +341,6 @@ static void test_bad_calls_are_refused(void **state)
     assert_int_equal(fp8_layer_get_info(layer, NULL), FP8_E_ARGUMENT);
     const fp8_tensor narrow = view_of(w1, 0, N, 0, K - 1);
     assert_refused(fp8_layer_set_source(layer, &narrow, NULL, 0, &err), FP8_E_SHAPE, "weight");
-    fp8_layer_free(layer);
-    plain.has_bias = 0;
-    assert_done(fp8_layer_create(ctx, &plain, &layer, &err));
-    assert_refused(fp8_layer_set_source(layer, &w1, &bias1, 0, &err), FP8_E_ARGUMENT, "bias");
     fp8_layer_free(layer);
     fp8_layer_free(NULL);
     fp8_layer_release(NULL);
@@ -318,7 +360,12 @@ static void test_online_schemes(void **state)
     assert_int_equal(d.x.grid.cols, 128);
     assert_done(fp8_online_linear("mxfp8", 0, &d, &err));
     assert_int_equal(d.w_scale, FP8_E8M0FNU);
-    assert_refused(fp8_online_linear("int8", 0, &d, &err), FP8_E_NOT_FOUND, "'int8'");
+    assert_done(fp8_online_linear("weight-only", 1, &d, &err));
+    assert_int_equal(d.activation, FP8_ACTIVATION_NONE);
+    assert_int_equal(d.weight_math, FP8_WEIGHT_EXACT);
+    assert_int_equal(d.w.grid.rows, 1);
+    assert_refused(fp8_online_linear("int8", 0, &d, &err), FP8_E_NOT_FOUND,
+                   "'int8'; there are tensor, channel, block, mxfp8 and weight-only");
     assert_refused(fp8_online_linear(NULL, 0, &d, &err), FP8_E_ARGUMENT, "NULL");
     assert_refused(fp8_online_linear("block", 0, NULL, &err), FP8_E_ARGUMENT, "NULL");
 }
@@ -334,6 +381,8 @@ int main(void)
         cmocka_unit_test(test_invalidate_makes_codes_again_or_loses_them),
         cmocka_unit_test(test_a_new_source_replaces_the_old_in_place),
         cmocka_unit_test(test_a_refused_source_changes_nothing),
+        cmocka_unit_test(test_a_bias_takes_its_place_beside_the_codes),
+        cmocka_unit_test(test_a_refused_bias_changes_nothing),
         cmocka_unit_test(test_a_clone_lives_on_its_own),
         cmocka_unit_test(test_memory_may_run_out_anywhere),
         cmocka_unit_test(test_bad_descriptions_are_refused),

@@ -75,6 +75,7 @@ static void test_a_thread_cannot_change_what_it_holds(void **state)
     assert_done(fp8_load_create(ctx, NULL, &load, &err));
     const char *words = "up_proj: this thread holds its linear, and must release it";
     assert_refused(fp8_layer_set_source(layer, &w2, NULL, 2, &err), FP8_E_STATE, words);
+    assert_refused(fp8_layer_set_bias(layer, NULL, &err), FP8_E_STATE, words);
     assert_done(fp8_load_add(load, layer, &err));
     for (int holds = 2; holds > 0; holds--) {
         assert_refused(fp8_layer_invalidate(layer, &err), FP8_E_STATE, words);
