@@ -205,8 +205,9 @@ static fp8_rect expected_scales(const fp8_stage *s)
 {
     if (!expects_scales(s))
         return (fp8_rect){0};
+    const fp8_cut_plan *cut = &s->layer->cut;
     if (is_tensor_grid(s->grid))
-        return (fp8_rect){0, 0, s->layer->cut.parts, 1};
+        return (fp8_rect){0, 0, cut->n && cut->k ? cut->parts : 0, 1};
     return (fp8_rect){0, 0, s->plan.scale_rows, s->plan.scale_cols};
 }
 
@@ -292,7 +293,7 @@ fp8_status fp8_stage_finish(fp8_stage *s, fp8_error *err)
     const fp8_rect bias = fp8_stage_expected(s, FP8_PARAM_BIAS);
     const fp8_rect input = fp8_stage_expected(s, FP8_PARAM_INPUT_SCALE);
     FP8_TRY(fp8_stage_settle(s, s->kind == FP8_STAGE_UNKNOWN ? FP8_BF16 : FP8_DTYPE_NONE, err));
-    if (expects_scales(s) && is_tensor_grid(s->grid))
+    if (is_tensor_grid(s->grid) && fp8_stage_expected(s, FP8_PARAM_SCALE).rows > 0)
         FP8_TRY(put_part_scales(s, err));
     if (bias.rows > 0) {
         const fp8_tensor vector = fp8_vector(s->bias, FP8_F32, bias.rows);

@@ -740,6 +740,34 @@ static void test_layers_without_elements(void **state)
     end_loading(&b);
 }
 
+static void test_codes_without_elements_have_no_scale(void **state)
+{
+    (void)state;
+    uint8_t nothing = 0;
+    float scale = 3;
+    fp8_layer_desc d = desc_of(8, 0, (fp8_grid){0, 0});
+    fp8_tensor bias = made_vector(FP8_F32, 8, 1);
+    const fp8_linear *linear;
+    d.has_bias = 1;
+    for (int given = 0; given <= 1; given++) { /* a checkpoint may have one all the same */
+        loading l = begin_loading(ctx, &d, NULL);
+        assert_done(
+            write_at(&l, FP8_PARAM_WEIGHT, fp8_matrix(&nothing, FP8_E4M3FN, 8, 0), 0, 0, &err));
+        if (given)
+            assert_done(
+                write_at(&l, FP8_PARAM_SCALE, fp8_matrix(&scale, FP8_F32, 1, 1), 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_BIAS, bias, 0, 0, &err));
+        assert_done(fp8_load_finish(l.load, &err));
+        assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
+        float *y = output_of(linear, 1);
+        assert_memory_equal(y, bias.data, 8 * sizeof *y);
+        free(y);
+        fp8_layer_release(l.layer);
+        end_loading(&l);
+    }
+    free(bias.data);
+}
+
 /* A load of one layer in strips that wait, with a bias, and a list of what is missing. */
 static fp8_status load_once(const fp8_context *c, void *arg)
 {
@@ -800,6 +828,7 @@ int main(void)
         cmocka_unit_test(test_bad_pieces_are_refused),
         cmocka_unit_test(test_bad_calls_are_refused),
         cmocka_unit_test(test_layers_without_elements),
+        cmocka_unit_test(test_codes_without_elements_have_no_scale),
         cmocka_unit_test(test_memory_may_run_out_anywhere),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
