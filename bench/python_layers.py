@@ -53,15 +53,15 @@ def interleave(calls, batch=1):
 def overhead(n, k):
     w, x, y = torch.randn(n, k).bfloat16(), torch.randn(1, k).bfloat16(), torch.empty(1, n).bfloat16()
     layer = fp8.enable_fp8_gemm(linear_of(w))
-    handle, size, error = layer._handle, ctypes.c_uint64(), _c.Error()
-    errors.call("fp8_linear_workspace", handle.linear.handle, 1, ctypes.byref(size))
+    linear, number, size, error = fp8.Linear(w, scheme="tensor"), layer._layer.number, ctypes.c_uint64(), _c.Error()
+    errors.call("fp8_linear_workspace", linear.handle, 1, ctypes.byref(size))
     space = ctypes.create_string_buffer(size.value)
-    arguments = (handle.linear.handle, ctypes.byref(arrays.view(x)), None, ctypes.byref(arrays.view(y)), space, size, None,
+    arguments = (linear.handle, ctypes.byref(arrays.view(x)), None, ctypes.byref(arrays.view(y)), space, size, None,
                  ctypes.byref(error))
-    run, nothing = _c.lib.fp8_linear_run, (handle.linear.handle, None, None, None, None, size, None, None)
+    run, nothing = _c.lib.fp8_linear_run, (linear.handle, None, None, None, None, size, None, None)
     with torch.inference_mode():
         c, refused, op, module, peer = interleave([lambda: run(*arguments), lambda: run(*nothing),
-                                                   lambda: ops.linear(x, handle.tensor, n), lambda: layer(x),
+                                                   lambda: ops.linear(x, number, n), lambda: layer(x),
                                                    lambda: nn.functional.linear(x, w)], 200)
     c -= refused  # what ctypes itself takes: a call that is refused at once
     print(f"bench python_layers overhead shape=1x{n}x{k} threads={options.threads} c_us={c * 1e6:.2f} op_us={op * 1e6:.2f} "

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 
 from torch import nn
 from torch.nn.utils import parametrize
 
-from .layer_state import can_materialize, check_shape
+from . import ops
+from .layer_state import can_materialize
 from .nn import FP8GemmOptions, FP8Linear
 
 Filter = Callable[[str, nn.Module], bool]
@@ -95,9 +97,15 @@ def _obstacle(model: nn.Module, name: str, module: nn.Linear, options: FP8GemmOp
 
 def _check(name: str, module: nn.Linear, options: FP8GemmOptions) -> None:
     try:
-        check_shape(module.out_features, module.in_features, options.scheme, options.rule)
+        _declared(module.out_features, module.in_features, options.scheme, options.rule)
     except (ValueError, NotImplementedError) as error:
         raise type(error)(f"{name or 'the model'}: {error}") from error
+
+
+@functools.cache
+def _declared(n: int, k: int, scheme: str, rule: str) -> None:
+    """ValueError or NotImplementedError if there can be no such layer."""
+    ops.Layer(n, k, scheme=scheme, rule=rule)
 
 
 def _wrapped(module: nn.Linear, options: FP8GemmOptions) -> FP8Linear:

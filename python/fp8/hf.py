@@ -23,10 +23,11 @@ from transformers.quantizers.quantizers_utils import get_module_from_name, shoul
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from . import layer_state
+from ._c import Dtype
 from .checkpoints import StoredTensor, inspect
 from .enable import enable_fp8_gemm
 from .nn import FP8GemmOptions, FP8Linear
-from .schemes import scheme_of
+from .schemes import linear_desc
 
 _METHOD = "libfp8"
 _libc, _MADV_PAGEOUT = ctypes.CDLL(None), 21
@@ -196,7 +197,7 @@ def _places(model: nn.Module, stored: dict[str, StoredTensor]) -> dict[str, list
 def _declare(layer: FP8Linear, scheme: str, tensors: list[StoredTensor] | None) -> None:
     """How the scales are stored; and, if codes are to be read, parameters without storage for them."""
     if tensors is None:
-        layer.stored_scale = (_WRITTEN[scheme][2], None, torch.uint8 if scheme_of(scheme).scale.name == "E8M0FNU" else None)
+        layer.stored_scale = (_WRITTEN[scheme][2], None, torch.uint8 if linear_desc(scheme).w_scale == Dtype.E8M0FNU else None)
         return
     weight, scale = tensors
     name = scale.name.rpartition(".")[2]

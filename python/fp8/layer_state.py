@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an FP8Linear holds: when its codes are stale, what they are made of, and how they are copied, saved and loaded."""
+"""Between an FP8Linear's tensors and its layer: when codes and bias are stale, and what state_dicts, pickles and loaders bring.
+
+PyTorch holds the weight in high precision, where it is held; codes, scales and the bias that is added are the library's.
+"""
 from __future__ import annotations
 
-import ctypes
 import math
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from . import _c, ops
-from .errors import call
-from .linear import Linear
 from .numbers import scale_shape
-from .schemes import linear_desc, scheme_of
+from .schemes import weight_grid
 
 if TYPE_CHECKING:
     from .nn import FP8Linear
@@ -23,14 +23,8 @@ _CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2)
 SCALE_KEYS = ("weight_scale", "weight_scale_inv")
 # The first version of this interface, vLLM's utility, wrapped the Linear in a child of that name.
 _OLD_PREFIX = "linear."
-
-
-def check_shape(n: int, k: int, scheme: str, rule: str) -> None:
-    """ValueError or NotImplementedError if the scheme and the rule do not take a weight [n, k]."""
-    w = _c.Tensor(dtype=_c.Dtype.BF16, ndim=2)
-    w.data = ctypes.addressof(w)  # a check touches no data, but wants to see some
-    w.shape[:2], w.stride[:2] = (n, k), (k, 1)
-    call("fp8_linear_check", ops.context.handle, ctypes.byref(linear_desc(scheme, rule)), ctypes.byref(w), None, None)
+_STALE = object()  # a stamp that no tensor has
+_changing = threading.Lock()  # held while a layer gets codes: who comes second finds them made
 
 
 def take_weight(layer: FP8Linear, weight: Tensor) -> None:
@@ -42,7 +36,7 @@ def take_weight(layer: FP8Linear, weight: Tensor) -> None:
         layer._parameters["weight"] = None
         offload = layer.options.fp16_weight_storage == "cpu_offload"
         layer._source = weight.detach().to(device="cpu", dtype=torch.bfloat16, copy=offload)
-    layer._handle = None
+    layer._layer.made_of = None
 
 
 def _stamp(tensor: Tensor | None) -> Any:
@@ -52,71 +46,64 @@ def _stamp(tensor: Tensor | None) -> Any:
     return id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
 
 
-def _stamps(layer: FP8Linear) -> tuple[Any, Any]:
-    parameters = layer._parameters
-    return _stamp(parameters["weight"]), _stamp(parameters["bias"])
+def _is_of_the_weight(layer: FP8Linear) -> bool:
+    """Whether there are codes, and those of the weight as it is now."""
+    made_of = layer._layer.made_of
+    return made_of is not None and made_of[0] == _stamp(layer._parameters["weight"])
+
+
+def _codes_are_of_the_weight(layer: FP8Linear) -> None:
+    """They came with it, or instead of it; the bias has still to be set."""
+    layer._layer.made_of = _stamp(layer._parameters["weight"]), _STALE
 
 
 def refresh(layer: FP8Linear) -> None:
     """Makes the codes if there are none or they are stale. Errors: RuntimeError if there is nothing to make them of."""
     parameters = layer._parameters
-    weight, bias = parameters["weight"], parameters["bias"]
-    if weight is not None and layer.options.fp16_weight_storage != "keep" and not weight.is_meta:
-        take_weight(layer, weight)  # it was filled after the layer was made without storage
-        weight = None
-    stamps = _stamp(weight), _stamp(bias)
-    if layer._handle is None or stamps != layer._stamps:
-        layer._handle = ops.Handle(_made(layer, stamps))
-        layer._stamps = stamps
-        if layer.options.fp16_weight_storage == "discard":
-            layer._source = None
+    if layer._layer.made_of != (_stamp(parameters["weight"]), _stamp(parameters["bias"])):
+        with _changing:
+            _bring_up_to_date(layer)
 
 
-def _made(layer: FP8Linear, stamps: tuple[Any, Any]) -> Linear:
-    """A linear of the high-precision weight, or of the codes there are if only the bias changed."""
-    old, source = layer._handle, layer._parameters["weight"] if layer._source is None else layer._source
-    bias = layer._parameters["bias"]
+def _bring_up_to_date(layer: FP8Linear) -> None:
+    kept = layer._parameters["weight"]
+    if kept is not None and layer.options.fp16_weight_storage != "keep" and not kept.is_meta:
+        take_weight(layer, kept)  # it was filled after the layer was made without storage
+    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+    source = weight if layer._source is None else layer._source
     for name, tensor in (("weight", source), ("bias", bias)):
         if tensor is not None and tensor.is_meta:
             raise RuntimeError(f"FP8Linear's {name} is on the meta device; load it before the layer is used")
-    if old is not None and (source is None or stamps[0] == layer._stamps[0]):
-        return _linear(layer, *old.linear.export(old.tensor), bias)
-    if source is None:
+    if _is_of_the_weight(layer):
+        layer._layer.set_bias(_host(bias))
+    elif source is not None:
+        layer._layer.set_source(source.detach().to(device="cpu", dtype=torch.bfloat16), _host(bias))
+    else:
         raise RuntimeError("FP8Linear has no high-precision weight to quantize: with fp16_weight_storage='discard' it is gone "
                            "once codes exist, and they were invalidated")
-    return _linear(layer, source.detach().to(device="cpu", dtype=torch.bfloat16), None, bias)
+    layer._layer.made_of = _stamp(weight), _stamp(bias)
+    if layer.options.fp16_weight_storage == "discard":
+        layer._source = None
 
 
-def _linear(layer: FP8Linear, weight: Tensor, scales: Tensor | None, bias: Tensor | None) -> Linear:
-    bias = None if bias is None else bias.detach().to("cpu")
-    if bias is not None and bias.dtype == torch.float64:
-        bias = bias.float()
-    return Linear(weight, scales, bias, scheme=layer.options.scheme, rule=layer.options.rule, context=ops.context)
-
-
-def _export(layer: FP8Linear) -> tuple[Tensor, Tensor]:
-    return layer._handle.linear.export(layer._handle.tensor)  # type: ignore[union-attr]
+def _host(bias: Tensor | None) -> Tensor | None:
+    if bias is None:
+        return None
+    return bias.detach().to(device="cpu", dtype=torch.float32 if bias.dtype == torch.float64 else bias.dtype)
 
 
 # ---- copy, deepcopy, pickle ----
 def state_of(layer: FP8Linear) -> dict[str, Any]:
-    """The module's state with codes and scales as tensors; as bytes, for pickle knows no FP8."""
-    state = layer.__dict__.copy()
-    del state["_handle"]
-    state["_stamps"] = _stamps(layer) == layer._stamps  # whether the codes are those of the weight and the bias
-    state["_codes"] = None if layer._handle is None else [t.view(torch.uint8) if t.itemsize == 1 else t for t in _export(layer)]
-    return state
+    """The module's state, and whether the codes are those of the weight."""
+    return layer.__dict__ | {"_fresh": _is_of_the_weight(layer)}
 
 
 def set_state(layer: FP8Linear, state: dict[str, Any]) -> None:
-    codes: Any = state.pop("_codes")
-    fresh = state.pop("_stamps")
+    fresh = state.pop("_fresh")
     nn.Module.__setstate__(layer, state)
-    layer._handle, layer._stamps = None, (None, None)
-    if codes is not None:
-        layer._handle = ops.Handle(_linear(layer, codes[0], codes[1], layer._parameters["bias"]))
-        if fresh:
-            layer._stamps = _stamps(layer)
+    layer._layer.made_of = None
+    if fresh:
+        _codes_are_of_the_weight(layer)
 
 
 # ---- state_dict ----
@@ -128,7 +115,8 @@ def save(layer: FP8Linear, destination: dict[str, Any], prefix: str, keep_vars: 
     if layer.save_codes or tensors["weight"] is None:
         tensors["weight"], scales = layer.fp8_weight()
         name, shape, dtype = layer.stored_scale
-        tensors[name] = scales.reshape(shape or (scales.shape if scales.numel() > 1 else 1)).view(dtype or scales.dtype)
+        scales = scales.reshape(shape or (scales.shape if scales.numel() != 1 else 1))
+        tensors[name] = scales.view(torch.uint8) if dtype == torch.uint8 else scales.to(dtype or scales.dtype)
     for name, tensor in tensors.items():
         if tensor is not None:
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
@@ -147,7 +135,7 @@ def take_keys(layer: FP8Linear, state_dict: dict[str, Any], prefix: str, strict:
                       f"the shape in current model is {shape}.")
         own.pop("weight")
     elif weight is not None and weight.dtype in _CODES:
-        _take_codes(layer, own.pop("weight"), scales, own.get("bias", layer._parameters["bias"]), prefix, errors)
+        _take_codes(layer, own.pop("weight"), scales, prefix, errors)
     elif weight is not None and layer.options.fp16_weight_storage != "keep":
         take_weight(layer, own.pop("weight").clone())
     elif weight is None and strict:
@@ -157,53 +145,54 @@ def take_keys(layer: FP8Linear, state_dict: dict[str, Any], prefix: str, strict:
     return {prefix + key: value for key, value in own.items()}
 
 
-def _take_codes(layer: FP8Linear, codes: Tensor, scales: Tensor | None, bias: Tensor | None, prefix: str,
-                errors: list[str]) -> None:
-    shape = scale_shape(layer.out_features, layer.in_features, scheme_of(layer.options.scheme).w_grid)
+def _take_codes(layer: FP8Linear, codes: Tensor, scales: Tensor | None, prefix: str, errors: list[str]) -> None:
+    shape = scale_shape(layer.out_features, layer.in_features, weight_grid(layer.options.scheme))
     if scales is None or scales.numel() != math.prod(shape):
         found = "missing" if scales is None else f"of shape {tuple(scales.shape)}"
         errors.append(f"{prefix}weight holds codes, whose scales {prefix}{SCALE_KEYS[0]} are {found}; "
                       f"scheme={layer.options.scheme!r} has {shape}.")
         return
-    _adopt(layer, codes, scales.reshape(shape), bias)
+    _adopt(layer, codes, scales)
     layer._loaded_codes = True  # type: ignore[assignment]
 
 
-def _adopt(layer: FP8Linear, codes: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+def _adopt(layer: FP8Linear, codes: Tensor, scales: Tensor) -> None:
     """The layer's weight is codes[N,K] and scales as its scheme has them; the high-precision one, if it is held, follows."""
-    layer._handle, layer._source = ops.Handle(_linear(layer, codes.detach().cpu(), scales.detach().cpu(), bias)), None
-    storage, kept = layer.options.fp16_weight_storage, layer._parameters["weight"]
+    grid = weight_grid(layer.options.scheme)
+    with _changing:
+        layer._layer.load(codes.detach().cpu(), scales.detach().cpu().reshape(scale_shape(*codes.shape, grid)))
+    storage, kept, layer._source = layer.options.fp16_weight_storage, layer._parameters["weight"], None
     if storage == "discard":
         layer._parameters["weight"] = None
-        return
-    real = torch.ops.fp8.dequantize(*_export(layer), *scheme_of(layer.options.scheme).w_grid, torch.bfloat16)
-    if storage == "cpu_offload":
-        layer._parameters["weight"], layer._source = None, real
-    elif kept is None or kept.is_meta:
-        layer._parameters["weight"] = nn.Parameter(real, requires_grad=False)
     else:
-        with torch.no_grad():
-            kept.copy_(real)
+        real = torch.ops.fp8.dequantize(*layer._layer.export(codes), *grid, torch.bfloat16)
+        if storage == "cpu_offload":
+            layer._parameters["weight"], layer._source = None, real
+        elif kept is None or kept.is_meta:
+            layer._parameters["weight"] = nn.Parameter(real, requires_grad=False)
+        else:
+            with torch.no_grad():
+                kept.copy_(real)
+    _codes_are_of_the_weight(layer)
 
 
 def take_parameters(layer: FP8Linear) -> None:
     """After a loader has set the parameters `weight` and, if that is codes, its scales: makes the layer of them. Parameters
     that are still without storage stay."""
-    weight, bias, name = layer._parameters["weight"], layer._parameters["bias"], layer.stored_scale[0]
+    weight, name = layer._parameters["weight"], layer.stored_scale[0]
     scales = layer._parameters.get(name)
     if scales is not None and weight is not None and not (scales.is_meta or weight.is_meta):
         del layer._parameters[name]
         layer._parameters["weight"] = None
-        _adopt(layer, weight, scales.reshape(scale_shape(*weight.shape, scheme_of(layer.options.scheme).w_grid)), bias)
-        layer._stamps = _stamps(layer)
+        _adopt(layer, weight, scales)
     elif scales is None and can_materialize(layer):
         refresh(layer)
 
 
 def after_load(layer: FP8Linear) -> None:
-    """Codes that were loaded are those of the bias that was loaded with them; others are made, if that is what is asked for."""
+    """Codes that were loaded are those of the weight that was loaded with them; others are made, if that is what is asked."""
     if layer.__dict__.pop("_loaded_codes", False):
-        layer._stamps = _stamps(layer)
+        _codes_are_of_the_weight(layer)
     elif layer.options.materialize_fp8_on_wrap and layer.options.cpu == "fp8" and can_materialize(layer):
         refresh(layer)
 
@@ -221,7 +210,7 @@ def _made_ready(layer: FP8Linear) -> bool:
     return True
 
 
-def compiled_handle(layer: FP8Linear) -> Tensor:
+def compiled_number(layer: FP8Linear) -> Tensor:
     """For a graph: makes the codes when it is traced, if need be; it does not notice later what becomes stale."""
     _made_ready(layer)
-    return layer._handle.tensor  # type: ignore[union-attr]
+    return layer._layer.number

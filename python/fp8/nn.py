@@ -2,7 +2,7 @@
 """FP8Linear, a drop-in for nn.Linear, and the options that say how it behaves. enable.py puts it into models.
 
 One layer holds its weight in at most two forms: in high precision, as the Parameter `weight` (storage "keep") or as a bf16
-copy on the host ("cpu_offload"; "discard" until the codes exist), and as codes and scales, prepared for the processor.
+copy on the host ("cpu_offload"; "discard" until the codes exist), and as codes and scales in a layer of the library.
 """
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from . import layer_state, ops
-from .schemes import linear_desc, scheme_of
+from ._c import LayerState
+from .schemes import linear_desc, weight_grid
 
 _STORAGES = ("keep", "cpu_offload", "discard")
 _CPUS = ("fp8", "linear")
@@ -50,7 +51,6 @@ class FP8GemmOptions:
                              "nor bf16 would need the high-precision weight)")
         if self.cpu not in _CPUS:
             raise ValueError(f"invalid cpu={self.cpu!r}; expected one of {set(_CPUS)}")
-        scheme_of(self.scheme)
         linear_desc(self.scheme, self.rule)
 
 
@@ -73,9 +73,7 @@ class FP8Linear(nn.Linear):
         # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
         self.stored_scale: tuple[str, tuple[int, ...] | None, torch.dtype | None] = (layer_state.SCALE_KEYS[0], None, None)
         self._source: Tensor | None = None  # [N,K] bf16 on the host
-        self._handle: ops.Handle | None = None
-        self._stamps: tuple[Any, Any] = (None, None)  # of the weight and the bias that the handle was made of
-        layer_state.check_shape(self.out_features, self.in_features, options.scheme, options.rule)
+        self._layer = ops.Layer(self.out_features, self.in_features, scheme=options.scheme, rule=options.rule)
         self._parameters.update(weight=None, bias=None)
         if linear.bias is not None:
             keep = options.fp16_weight_storage == "keep"
@@ -96,17 +94,17 @@ class FP8Linear(nn.Linear):
         if self._source is not None:
             return self._source
         codes, scales = self.fp8_weight()
-        return torch.ops.fp8.dequantize(codes, scales, *scheme_of(self.options.scheme).w_grid, torch.bfloat16)
+        return torch.ops.fp8.dequantize(codes, scales, *weight_grid(self.options.scheme), torch.bfloat16)
 
     def fp8_weight(self) -> tuple[Tensor, Tensor]:
         """codes[N,K] and their scales, as new tensors. Errors: RuntimeError (no weight to make them of)."""
         layer_state.refresh(self)
-        return self._handle.linear.export(self._handle.tensor)  # type: ignore[union-attr]
+        return self._layer.export(self._layer.number)
 
     @property
     def is_materialized(self) -> bool:
         """Whether codes exist."""
-        return self._handle is not None
+        return self._layer.state == LayerState.READY
 
     def materialize_fp8_weight(self, device: torch.device | str | None = None) -> None:
         """Makes the codes now, if there are none or they are stale. Errors: RuntimeError, NotImplementedError (device)."""
@@ -116,7 +114,8 @@ class FP8Linear(nn.Linear):
 
     def invalidate_weight_cache(self) -> None:
         """Forgets the codes; the next forward makes them again, or raises RuntimeError if the weight was discarded."""
-        self._handle = None
+        self._layer.invalidate()
+        self._layer.made_of = None
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_cpu:
@@ -139,10 +138,10 @@ class FP8Linear(nn.Linear):
         if x.is_meta:
             return x.new_empty((*x.shape[:-1], self.out_features))
         if torch.compiler.is_compiling():
-            y = torch.ops.fp8.linear(x, layer_state.compiled_handle(self), self.out_features)
+            y = torch.ops.fp8.linear(x, layer_state.compiled_number(self), self.out_features)
         else:
             layer_state.refresh(self)
-            number = self._handle.tensor  # type: ignore[union-attr]
+            number = self._layer.number
             if torch.is_inference_mode_enabled() or (x.requires_grad and torch.is_grad_enabled()):
                 y = ops.linear(x, number, self.out_features)
             else:

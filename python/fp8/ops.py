@@ -4,7 +4,7 @@
     quantize(x, rows, cols, rule, code, scale, pow2) -> (codes, scales)     a scale for each block [rows, cols], 0 = all
     dequantize(codes, scales, rows, cols, dtype) -> y
     scaled_mm(x, x_scales, x_rows, x_cols, w, w_scales, w_rows, w_cols, bias, dtype) -> y
-    linear(x, handle, n) -> y[.., n]                                        handle: Handle(..).tensor
+    linear(x, handle, n) -> y[.., n]                                        handle: Layer(..).number
     linear_dx(dy, handle, k) -> dx[.., k]
 
 They raise RuntimeError, as PyTorch's own do. Loops run on PyTorch's threads.
@@ -14,13 +14,14 @@ from __future__ import annotations
 import ctypes
 import pathlib
 import weakref
+from typing import Any
 
 import torch
 
-from . import _c
+from . import _c, layer
+from ._c import LayerState
 from .context import Context
 from .errors import exception
-from .linear import Linear
 
 
 def _load() -> tuple[ctypes.CDLL, Context]:
@@ -41,22 +42,35 @@ _lib, context = _load()
 linear = torch.ops.fp8.linear.default  # without the search for an overload
 
 
-class Handle:
-    """A prepared linear that operators may use; `tensor`, an int64 scalar, is what they take. It takes the linear over."""
+class Layer(layer.Layer):
+    """A layer that operators may use: `number`, an int64 scalar, is what they take, the same for the layer's life."""
 
-    def __init__(self, linear: Linear) -> None:
-        self.linear = linear
-        number = _lib.fp8_torch_handle_add(linear.handle)
+    made_of: Any = None  # what its user made the codes and the bias of; None: no codes
+
+    def __init__(self, n: int, k: int, *, scheme: str, rule: str = "vllm") -> None:
+        super().__init__(n, k, scheme=scheme, rule=rule, context=context)
+
+    def _own(self, handle: ctypes.c_void_p) -> None:
+        self.handle = handle
+        number = _lib.fp8_torch_handle_add(handle)
         if not number:
-            raise MemoryError("no memory for a handle")
-        linear.finalizer.detach()  # from now on the table frees it, when no operator uses it
-        self.tensor = torch.tensor(number, dtype=torch.int64)
-        weakref.finalize(self, _remove, number, linear.context).atexit = False
+            _c.lib.fp8_layer_free(handle)
+            raise MemoryError("no memory for a layer's number")
+        self.number = torch.tensor(number, device="cpu")
+        # From now on the table frees it, when no operator uses it.
+        weakref.finalize(self, _lib.fp8_torch_handle_remove, number).atexit = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        stored = self.export(self.number) if self.state == LayerState.READY else ()
+        # As bytes, for pickle knows no FP8.
+        return _restored, (self.n, self.k, self.scheme, self.rule, [(t.view(torch.uint8), t.dtype) for t in stored])
 
 
-def _remove(number: int, _context: Context) -> None:
-    """The context is an argument so that it outlives the linear."""
-    _lib.fp8_torch_handle_remove(number)
+def _restored(n: int, k: int, scheme: str, rule: str, stored: list[tuple[torch.Tensor, torch.dtype]]) -> Layer:
+    made = Layer(n, k, scheme=scheme, rule=rule)
+    if stored:
+        made.load(*(data.view(dtype) for data, dtype in stored))
+    return made
 
 
 @torch.library.register_fake("fp8::linear")

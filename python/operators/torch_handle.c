@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torch_handle.c - a table of linears. A number is slot + 2^32 * ticket, the ticket never used
+ * torch_handle.c - a table of layers. A number is slot + 2^32 * ticket, the ticket never used
  * twice and begun at a place of its own in each process. */
 #include "torch_handle.h"
 
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct entry {
-    fp8_linear *linear; /* NULL: free */
+    fp8_layer *layer; /* NULL: free */
     uint32_t ticket;
     uint32_t users;
     int removed;
@@ -24,7 +24,7 @@ static uint32_t next_ticket;
 static entry *find(int64_t number)
 {
     const uint64_t slot = (uint64_t)number & UINT32_MAX;
-    if (slot >= count || !entries[slot].linear || entries[slot].ticket != (uint64_t)number >> 32)
+    if (slot >= count || !entries[slot].layer || entries[slot].ticket != (uint64_t)number >> 32)
         return NULL;
     return &entries[slot];
 }
@@ -32,7 +32,7 @@ static entry *find(int64_t number)
 /* A place for one more, or count if there is no memory. */
 static size_t place(void)
 {
-    while (first_free < count && entries[first_free].linear)
+    while (first_free < count && entries[first_free].layer)
         first_free++;
     if (first_free < count)
         return first_free;
@@ -58,29 +58,29 @@ static uint32_t take_ticket(void)
     return next_ticket;
 }
 
-int64_t fp8_torch_handle_add(fp8_linear *linear)
+int64_t fp8_torch_handle_add(fp8_layer *layer)
 {
     pthread_mutex_lock(&lock);
     const size_t slot = place();
     int64_t number = 0;
-    if (linear && slot < count) {
-        entries[slot] = (entry){linear, take_ticket(), 0, 0};
+    if (layer && slot < count) {
+        entries[slot] = (entry){layer, take_ticket(), 0, 0};
         number = (int64_t)entries[slot].ticket << 32 | (int64_t)slot;
     }
     pthread_mutex_unlock(&lock);
     return number;
 }
 
-/* The linear if this was its last use. */
-static fp8_linear *settle(entry *e)
+/* The layer if this was its last use. */
+static fp8_layer *settle(entry *e)
 {
     if (!e || !e->removed || e->users)
         return NULL;
-    fp8_linear *linear = e->linear;
-    e->linear = NULL;
+    fp8_layer *layer = e->layer;
+    e->layer = NULL;
     if ((size_t)(e - entries) < first_free)
         first_free = (size_t)(e - entries);
-    return linear;
+    return layer;
 }
 
 void fp8_torch_handle_remove(int64_t number)
@@ -89,20 +89,20 @@ void fp8_torch_handle_remove(int64_t number)
     entry *e = find(number);
     if (e)
         e->removed = 1;
-    fp8_linear *linear = settle(e);
+    fp8_layer *layer = settle(e);
     pthread_mutex_unlock(&lock);
-    fp8_linear_free(linear);
+    fp8_layer_free(layer);
 }
 
-const fp8_linear *fp8_torch_handle_acquire(int64_t number)
+fp8_layer *fp8_torch_handle_acquire(int64_t number)
 {
     pthread_mutex_lock(&lock);
     entry *e = find(number);
-    const fp8_linear *linear = e && !e->removed ? e->linear : NULL;
-    if (linear)
+    fp8_layer *layer = e && !e->removed ? e->layer : NULL;
+    if (layer)
         e->users++;
     pthread_mutex_unlock(&lock);
-    return linear;
+    return layer;
 }
 
 void fp8_torch_handle_release(int64_t number)
@@ -111,7 +111,7 @@ void fp8_torch_handle_release(int64_t number)
     entry *e = find(number);
     if (e)
         e->users--;
-    fp8_linear *linear = settle(e);
+    fp8_layer *layer = settle(e);
     pthread_mutex_unlock(&lock);
-    fp8_linear_free(linear);
+    fp8_layer_free(layer);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torch_linear.c - the operators over a prepared linear:
+ * torch_linear.c - the operators over a layer:
  *     linear(Tensor x, Tensor handle, int n) -> Tensor         y[..,N] = x[..,K] W^T + bias
  *     linear_dx(Tensor dy, Tensor handle, int k) -> Tensor     dx[..,K] = dy[..,N] W
- * n and k are there for the shapes that PyTorch computes without data; they must be the linear's.
+ * n and k are there for the shapes that PyTorch computes without data; they must be the layer's.
  */
 #include "torch_handle.h"
 #include "torch_kernels.h"
@@ -102,20 +102,14 @@ static fp8_status number_in(torch_tensor *handle, int64_t *number, fp8_error *er
     return FP8_OK;
 }
 
-static fp8_status call(run_function function, torch_tensor *x, torch_tensor *handle, int64_t cols,
-                       torch_tensor **y, fp8_error *err)
+static fp8_status apply_layer(fp8_layer *layer, run_function function, torch_tensor *x,
+                              int64_t cols, torch_tensor **y, fp8_error *err)
 {
-    int64_t number = 0;
+    const fp8_linear *linear;
     fp8_linear_info info;
-    fp8_status status = number_in(handle, &number, err);
+    fp8_status status = fp8_layer_acquire(layer, 0, &linear, err);
     if (status != FP8_OK)
         return status;
-    const fp8_linear *linear = fp8_torch_handle_acquire(number);
-    if (!linear)
-        return fp8_torch_fail(err, FP8_E_STATE,
-                              "handle %lld names no linear of this process: it was freed, or "
-                              "comes from another one",
-                              (long long)number);
     fp8_linear_get_info(linear, &info);
     const int64_t wanted = function == run_y ? info.n : info.k;
     if (cols == wanted)
@@ -123,6 +117,24 @@ static fp8_status call(run_function function, torch_tensor *x, torch_tensor *han
     else
         status = fp8_torch_fail(err, FP8_E_SHAPE, "the result has %lld columns, asked for %lld",
                                 (long long)wanted, (long long)cols);
+    fp8_layer_release(layer);
+    return status;
+}
+
+static fp8_status call(run_function function, torch_tensor *x, torch_tensor *handle, int64_t cols,
+                       torch_tensor **y, fp8_error *err)
+{
+    int64_t number = 0;
+    fp8_status status = number_in(handle, &number, err);
+    if (status != FP8_OK)
+        return status;
+    fp8_layer *layer = fp8_torch_handle_acquire(number);
+    if (!layer)
+        return fp8_torch_fail(err, FP8_E_STATE,
+                              "handle %lld names no layer of this process: it was freed, or comes "
+                              "from another one",
+                              (long long)number);
+    status = apply_layer(layer, function, x, cols, y, err);
     fp8_torch_handle_release(number);
     return status;
 }

@@ -10,6 +10,7 @@ import io
 import itertools
 import pickle
 import sys
+import threading
 import unittest
 import warnings
 
@@ -187,6 +188,23 @@ class Behaviours(unittest.TestCase):
         stale = copy.deepcopy(layer)  # before the change was noticed
         self.assertTrue(torch.equal(stale(inputs(2)), layer(inputs(2))))
 
+    def test_05_codes_of_another_format(self):
+        layer = FP8Linear(linear(), options=options())
+        codes, scales = fp8.quantize(linear(seed=3).weight.detach(), code="float8_e5m2")
+        layer.load_state_dict({"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()})
+        for other in (layer, copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            self.assertEqual(other.fp8_weight()[0].dtype, torch.float8_e5m2)
+            self.assertTrue(torch.equal(codes_of(other)[0], codes.view(torch.uint8)))
+            self.assertTrue(torch.equal(other(inputs(2)), layer(inputs(2))))
+
+    def test_05_shallow_copies_share_their_codes(self):
+        for storage in STORAGES:
+            layer = FP8Linear(linear(), options=options(storage))
+            y, other = layer(inputs(2)), copy.copy(layer)
+            self.assertTrue(torch.equal(other(inputs(2)), y))
+            del layer
+            self.assertTrue(torch.equal(other(inputs(2)), y))
+
     def test_06_invalidate(self):
         for storage in STORAGES:
             layer = FP8Linear(linear(), options=options(storage))
@@ -210,6 +228,24 @@ class Behaviours(unittest.TestCase):
         for asked in (True, False):
             model = enable_fp8_gemm(nn.Sequential(linear()), options=options(materialize_fp8_on_wrap=asked))
             self.assertEqual(model[0].is_materialized, asked)
+
+    def test_07_threads_that_ask_at_once(self):
+        for storage in STORAGES:
+            x = inputs(2)
+            want = FP8Linear(linear(), options=options(storage))(x)
+            layer, results = FP8Linear(linear(), options=options(storage)), []
+            start = threading.Barrier(4)
+
+            def ask(x=x, layer=layer, results=results, start=start):
+                start.wait()
+                results.append(layer(x))
+
+            workers = [threading.Thread(target=ask) for _ in range(4)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            self.assertEqual([torch.equal(y, want) for y in results], [True] * 4)
 
     def test_08_a_changed_weight_is_noticed(self):
         layer = FP8Linear(linear(), options=options("keep"))
@@ -238,10 +274,16 @@ class Behaviours(unittest.TestCase):
             self.assertFalse(torch.equal(layer(x), before))
             self.near(layer(x), by_the_formula(x, layer), 2.0**-8)
         discard = FP8Linear(linear(), options=options())
-        before = discard(x)
+        before, codes = discard(x), codes_of(discard)
         with torch.no_grad():
             discard.bias.add_(1)
         self.near(discard(x), before.double() + 1, 2.0**-7)
+        discard.bias = None
+        without = discard(x)
+        self.near(without, before.double() - linear().bias.detach().double(), 2.0**-7)
+        discard.bias = nn.Parameter(torch.zeros(N))
+        self.assertTrue(torch.equal(discard(x), without))
+        self.assertTrue(all(torch.equal(a, b) for a, b in zip(codes, codes_of(discard))))
 
     def test_09_to(self):
         for storage in STORAGES:
@@ -313,6 +355,17 @@ class Behaviours(unittest.TestCase):
             self.assertTrue(torch.equal(layer(view), layer(view.contiguous())))
         with self.assertRaisesRegex(RuntimeError, f"x is .*{K - 1}"):
             layer(x[..., 1:])
+
+    def test_12_no_columns_and_no_rows(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # PyTorch's, of an empty weight
+            for n, k in ((8, 0), (0, 32)):
+                layer = FP8Linear(nn.Linear(k, n).bfloat16(), options=options())
+                y = layer(torch.ones(3, k).bfloat16())
+                self.assertEqual(y.shape, (3, n))
+                other = copy.deepcopy(layer)
+                other.load_state_dict(layer.state_dict())
+                self.assertTrue(torch.equal(other(torch.ones(3, k).bfloat16()), y))
 
     def test_13_cpu(self):
         x, module = inputs(3), linear()
@@ -481,6 +534,17 @@ class Behaviours(unittest.TestCase):
         y = torch.compile(layer, fullgraph=True, backend="aot_eager")(inputs(3))
         self.assertTrue(layer.is_materialized)
         self.assertTrue(torch.equal(y, layer(inputs(3))))
+
+    def test_compiled_graphs_see_codes_that_were_made_again(self):
+        torch.compiler.reset()
+        layer = FP8Linear(linear(), options=options("keep"))
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        before = compiled(inputs(3))
+        with torch.no_grad():
+            layer.weight.mul_(2)
+        layer.materialize_fp8_weight()
+        self.assertFalse(torch.equal(layer(inputs(3)), before))
+        self.assertTrue(torch.equal(compiled(inputs(3)), layer(inputs(3))))
 
 
 if __name__ == "__main__":
