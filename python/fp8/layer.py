@@ -52,7 +52,8 @@ class Layer:
     @property
     def info(self) -> _c.LayerInfo:
         info = _c.LayerInfo()
-        _c.lib.fp8_layer_get_info(self.handle, ctypes.byref(info))
+        if _c.lib.fp8_layer_get_info(self.handle, ctypes.byref(info)):
+            raise MemoryError("no memory to look at a layer")
         return info
 
     def set_source(self, weight: Any, bias: Any = None) -> None:
