@@ -235,6 +235,8 @@ fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes, fp8_te
     const fp8_linear_plan *p = &linear->plan;
     FP8_TRY(check_export(codes, "codes", p->code, p->n, p->k, err));
     FP8_TRY(check_export(scales, "scales", p->scale, p->scale_rows, p->scale_cols, err));
+    if (codes && scales)
+        FP8_TRY(fp8_check_apart(codes, "codes", scales, "scales", err));
     for (int64_t n = 0; codes && n < p->n; n += FP8_PANEL_ROWS)
         for (int64_t s = 0; s < linear->cuts.count; s++) {
             fp8_tensor part = segment_of(linear, s, codes);

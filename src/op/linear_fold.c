@@ -45,7 +45,7 @@ static bool is_zero(const fp8_linear *l, int64_t row, int64_t col)
 {
     const fp8_linear_plan *p = &l->plan;
     const int64_t n = row * p->unit_rows - p->desc.w_origin.rows;
-    const int64_t end = fp8_min_i64(p->n, n + p->unit_rows);
+    const int64_t end = n + fp8_min_i64(p->n - n, p->unit_rows);
     for (int64_t j = n > 0 ? n : 0; j < end; j++)
         for (int64_t c = l->w_cuts.place[col]; c < l->w_cuts.place[col + 1]; c++)
             if (l->codes[fp8_panel_offset(j, c, l->w_cuts.columns)] & 0x7F)

@@ -90,8 +90,8 @@ static fp8_status plan_parts(fp8_linear_plan *p, fp8_error *err)
                 (long long)d->w.grid.rows, (long long)d->w.grid.cols);
     for (size_t i = 0; i < d->width_count; i++)
         FP8_FAIL_IF(d->widths[i] < 0 || __builtin_add_overflow(sum, d->widths[i], &sum), err,
-                    FP8_E_SHAPE, "linear: width %zu is %lld, must be >= 0", i,
-                    (long long)d->widths[i]);
+                    FP8_E_SHAPE, "linear: width %zu is %lld, must be >= 0 and the sum an int64_t",
+                    i, (long long)d->widths[i]);
     FP8_FAIL_IF(sum != p->n, err, FP8_E_SHAPE, "linear: widths sum to %lld, w has %lld rows",
                 (long long)sum, (long long)p->n);
     return FP8_OK;
@@ -107,6 +107,9 @@ static fp8_status plan_origin(const fp8_linear_plan *p, fp8_error *err)
                 err, FP8_E_ARGUMENT,
                 "linear: w_origin (%lld,%lld) is not inside a block %lld x %lld", (long long)o.rows,
                 (long long)o.cols, (long long)p->desc.w.grid.rows, (long long)p->desc.w.grid.cols);
+    FP8_FAIL_IF(o.rows > INT64_MAX - p->n || o.cols > INT64_MAX - p->k, err, FP8_E_SHAPE,
+                "linear: w [%lld,%lld] from w_origin (%lld,%lld) on ends above INT64_MAX",
+                (long long)p->n, (long long)p->k, (long long)o.rows, (long long)o.cols);
     return FP8_OK;
 }
 
@@ -194,7 +197,7 @@ fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_e
 {
     const bool codes = plan->desc.activation == FP8_ACTIVATION_CODES;
     FP8_FAIL_IF(codes ? !is_code(x) : !fp8_dtype_is_high(x), err, FP8_E_DTYPE,
-                "linear: x is %s, must be %s", fp8_dtype_name(x),
+                "linear: x is %s (%d), must be %s", fp8_dtype_name(x), (int)x,
                 codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
     FP8_FAIL_IF(plan->desc.weight_math == FP8_WEIGHT_ROUNDED && x == FP8_F32, err, FP8_E_DTYPE,
                 "linear: x is F32, must be BF16 or F16 with rounded weights");

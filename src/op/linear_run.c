@@ -336,9 +336,9 @@ static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_
 }
 
 fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor *in,
-                                      const char *in_name, const fp8_tensor *out,
-                                      const char *out_name, void *workspace, uint64_t bytes,
-                                      fp8_error *err)
+                                      const char *in_name, const fp8_tensor *in_scales,
+                                      const fp8_tensor *out, const char *out_name, void *workspace,
+                                      uint64_t bytes, fp8_error *err)
 {
     uint64_t needed;
     FP8_TRY(fp8_linear_workspace(linear, in->shape[0], &needed, err));
@@ -348,6 +348,8 @@ fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor
                 (unsigned long long)needed);
     const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
     FP8_TRY(fp8_check_apart(in, in_name, &space, "the workspace", err));
+    if (in_scales)
+        FP8_TRY(fp8_check_apart(in_scales, "x_scales", &space, "the workspace", err));
     return fp8_check_apart(out, out_name, &space, "the workspace", err);
 }
 
@@ -376,7 +378,8 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
     FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "linear: stream must be NULL on the CPU");
     FP8_TRY(check_run(linear, x, x_scales, y, err));
-    FP8_TRY(fp8_linear_check_workspace(linear, x, "x", y, "y", workspace, workspace_bytes, err));
+    FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
+                                       err));
     run_job job = {.linear = linear, .y = y};
     const int64_t m = x->shape[0], workers = worker_count(linear, m);
     uint8_t *base = (uint8_t *)fp8_align((uintptr_t)workspace);

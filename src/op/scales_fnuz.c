@@ -6,14 +6,16 @@
 #include "number/dtype.h"
 #include "op/tensor_check.h"
 
-static fp8_status check_scales(const fp8_tensor *t, const char *name, fp8_error *err)
+static fp8_status check_scales(const fp8_tensor *codes, const fp8_tensor *t, const char *name,
+                               fp8_error *err)
 {
     if (!t)
         return FP8_OK;
     FP8_TRY(fp8_check_matrix(t, name, -1, -1, err));
     FP8_FAIL_IF(!fp8_dtype_is_scale(t->dtype), err, FP8_E_DTYPE,
                 "%s must be F32, F16, BF16 or F8_E8M0", name);
-    return fp8_check_distinct(t, name, err);
+    FP8_TRY(fp8_check_distinct(t, name, err));
+    return fp8_check_apart(codes, "codes", t, name, err);
 }
 
 static void double_all(const fp8_tensor *t)
@@ -32,8 +34,10 @@ fp8_status fp8_normalize_e4m3fn_to_e4m3fnuz(fp8_tensor *codes, fp8_tensor *weigh
     FP8_TRY(fp8_check_matrix(codes, "codes", -1, -1, err));
     FP8_FAIL_IF(codes->dtype != FP8_E4M3FN, err, FP8_E_DTYPE, "codes must be F8_E4M3");
     FP8_TRY(fp8_check_distinct(codes, "codes", err));
-    FP8_TRY(check_scales(weight_scales, "weight_scales", err));
-    FP8_TRY(check_scales(input_scales, "input_scales", err));
+    FP8_TRY(check_scales(codes, weight_scales, "weight_scales", err));
+    FP8_TRY(check_scales(codes, input_scales, "input_scales", err));
+    if (weight_scales && input_scales)
+        FP8_TRY(fp8_check_apart(weight_scales, "weight_scales", input_scales, "input_scales", err));
     for (int64_t i = 0; i < codes->shape[0]; i++)
         for (int64_t j = 0; j < codes->shape[1]; j++) {
             uint8_t *code = (uint8_t *)codes->data + i * codes->stride[0] + j * codes->stride[1];

@@ -136,14 +136,15 @@ static void copy_rows(const fp8_tensor *codes, const fp8_tensor *out)
             *(uint8_t *)fp8_element_at(out, i, j) = *(const uint8_t *)fp8_element_at(codes, i, j);
 }
 
-static fp8_status check_codes(const fp8_tensor *codes, const fp8_tensor *out, int64_t n,
-                              fp8_error *err)
+static fp8_status check_codes(const fp8_tensor *codes, const fp8_tensor *scales,
+                              const fp8_tensor *out, int64_t n, fp8_error *err)
 {
     FP8_TRY(fp8_check_matrix(codes, "codes", n, -1, err));
     FP8_TRY(fp8_check_matrix(out, "codes_out", n, codes->shape[1], err));
     FP8_FAIL_IF(codes->dtype != FP8_E4M3FN || out->dtype != FP8_E4M3FN, err, FP8_E_DTYPE,
                 "codes and codes_out must be F8_E4M3");
     FP8_TRY(fp8_check_distinct(out, "codes_out", err));
+    FP8_TRY(fp8_check_apart(scales, "scales", out, "codes_out", err));
     if (codes->data == out->data && !memcmp(codes->stride, out->stride, 2 * sizeof(int64_t)))
         return FP8_OK;
     return fp8_check_apart(codes, "codes", out, "codes_out", err);
@@ -185,18 +186,20 @@ fp8_status fp8_requantize_with_max_scale(const fp8_fused_desc *desc, const fp8_t
                     desc->scale_math != FP8_F16,
                 err, FP8_E_DTYPE, "fused: scale_math must be F32 or F16");
     FP8_FAIL_IF(!max_scale, err, FP8_E_ARGUMENT, "max_scale is NULL");
-    FP8_TRY(check_codes(codes, codes_out, n, err));
     FP8_TRY(check_scales(desc, scales, &column, err));
-    *max_scale = largest_of(&column);
+    FP8_TRY(check_codes(codes, &column, codes_out, n, err));
+    const float most = largest_of(&column);
     if (scales->ndim == 0 || !(value_at(&column, column.shape[0] - 1) > NOT_LOADED)) {
         copy_rows(codes, codes_out);
+        *max_scale = most;
         return FP8_OK;
     }
     for (size_t part = 0; part < desc->width_count; row += desc->widths[part++]) {
         uint8_t to[256];
         const float scale = value_at(&column, (int64_t)part);
-        fp8_merge_table(desc->scale_math == FP8_F16 ? round_to_half(scale) : scale, *max_scale, to);
+        fp8_merge_table(desc->scale_math == FP8_F16 ? round_to_half(scale) : scale, most, to);
         map_rows(codes, row, desc->widths[part], to, codes_out);
     }
+    *max_scale = most; /* last, as it may lie among the scales */
     return FP8_OK;
 }

@@ -13,9 +13,10 @@ typedef struct extent {
     int64_t span_bytes; /* from the first to past the last byte of one row */
 } extent;
 
+/* Also of a matrix with negative sizes, which nobody has checked yet. */
 static bool is_empty(const fp8_tensor *t)
 {
-    return t->shape[0] == 0 || t->shape[1] == 0;
+    return t->shape[0] <= 0 || t->shape[1] <= 0;
 }
 
 /* out = (n - 1) * stride * bytes; false if it does not fit. */
@@ -24,7 +25,7 @@ static bool reach(int64_t n, int64_t stride, int64_t bytes, int64_t *out)
     return !__builtin_mul_overflow(n - 1, stride, out) && !__builtin_mul_overflow(*out, bytes, out);
 }
 
-/* false if an offset overflows. t has elements. */
+/* false if an offset overflows, or passes address 0. t has elements. */
 static bool extent_of(const fp8_tensor *t, extent *e)
 {
     const int64_t bytes = fp8_dtype_bits(t->dtype) / 8;
@@ -38,9 +39,9 @@ static bool extent_of(const fp8_tensor *t, extent *e)
         across = far < 0 ? -far : far;
     }
     e->row_bytes = t->shape[0] > 1 ? llabs(t->stride[0] * bytes) : 0;
-    e->span_bytes = across + bytes;
     const intptr_t base = (intptr_t)t->data;
-    return !__builtin_add_overflow(base, low, &e->first) &&
+    return !__builtin_add_overflow(across, bytes, &e->span_bytes) &&
+           !__builtin_add_overflow(base, low, &e->first) && (e->first < 0) == (base < 0) &&
            !__builtin_add_overflow(base, high, &e->last);
 }
 
@@ -74,8 +75,10 @@ fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *
 {
     if (is_empty(t))
         return FP8_OK;
-    const int64_t row = llabs(t->stride[0]), col = llabs(t->stride[1]);
     const int64_t rows = t->shape[0], cols = t->shape[1];
+    /* The stride of a dimension of one element steps nowhere and may be any number. */
+    const int64_t row = rows > 1 ? llabs(t->stride[0]) : 0;
+    const int64_t col = cols > 1 ? llabs(t->stride[1]) : 0;
     /* The wider stride must step over the whole extent of the narrower one. */
     const bool rows_outer = cols == 1 || (rows > 1 && row >= col);
     const int64_t outer = rows_outer ? row : col, inner = rows_outer ? col : row;
@@ -94,7 +97,7 @@ static bool interleave(const extent *a, const extent *b)
     const int64_t step = a->row_bytes ? a->row_bytes : b->row_bytes;
     if (step == 0 || (a->row_bytes && b->row_bytes && a->row_bytes != b->row_bytes))
         return false;
-    int64_t shift = (int64_t)(b->first - a->first) % step; /* b's row start after a's */
+    int64_t shift = ((int64_t)b->first - a->first) % step; /* b's row start after a's */
     shift = shift < 0 ? shift + step : shift;
     return shift >= a->span_bytes && shift + b->span_bytes <= step;
 }

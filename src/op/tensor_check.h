@@ -25,7 +25,8 @@ fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows,
 fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *err);
 
 /* The elements of a and b do not overlap; views that interleave row by row (codes and scales side
- * by side in one buffer) are allowed. Error: STRIDE. Both passed fp8_check_matrix. */
+ * by side in one buffer) are allowed. Error: STRIDE. One that fp8_check_matrix would refuse may
+ * pass. */
 fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_tensor *b,
                            const char *b_name, fp8_error *err);
 

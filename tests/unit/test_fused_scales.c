@@ -115,6 +115,22 @@ static void max_scale_requantizes_strided_codes(void **state)
     assert_memory_equal(out, ((uint8_t[]){0x38, 0x76, 0x00, 0x7F, 0xB0, 0x80}), 6);
 }
 
+/* The result may take the place of a scale. */
+static void max_scale_may_lie_among_the_scales(void **state)
+{
+    (void)state;
+    uint8_t codes[] = {0x38, 0x38, 0x38}, out[3], expected[3];
+    float scale[] = {1, 2, 4}, most;
+    const fp8_fused_desc desc = three_parts();
+    const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, 3, 1), s = fp8_vector(scale, FP8_F32, 3);
+    fp8_tensor y = fp8_matrix(expected, FP8_E4M3FN, 3, 1);
+    assert_int_equal(fp8_requantize_with_max_scale(&desc, &w, &s, &y, &most, NULL), FP8_OK);
+    y.data = out;
+    assert_int_equal(fp8_requantize_with_max_scale(&desc, &w, &s, &y, scale, NULL), FP8_OK);
+    assert_memory_equal(out, expected, sizeof out);
+    assert_true(most == 4 && scale[0] == 4);
+}
+
 static void max_scale_refuses(void **state)
 {
     (void)state;
@@ -132,6 +148,8 @@ static void max_scale_refuses(void **state)
     assert_int_equal(fp8_requantize_with_max_scale(&desc, &w, &scales, &y, &most, &err), FP8_OK);
     y.dtype = FP8_E4M3FNUZ;
     REFUSED(FP8_E_DTYPE);
+    y = fp8_matrix(scale, FP8_E4M3FN, 3, 2);
+    REFUSED(FP8_E_STRIDE); /* the codes would be written over the scales */
     y = w;
     scales.dtype = FP8_F16;
     REFUSED(FP8_E_DTYPE);
@@ -168,7 +186,13 @@ static void fnuz_doubles_every_dtype_or_nothing(void **state)
     assert_int_equal(said(fp8_normalize_e4m3fn_to_e4m3fnuz(&w, &s, &x, &err), &err), FP8_E_DTYPE);
     assert_int_equal(codes[0], 0x80);
     assert_int_equal(e8m0[0], 0);
-    x.dtype = FP8_F16;
+    x.dtype = FP8_F16; /* scales are doubled once: not two that are one, nor codes */
+    fp8_tensor codes_too = fp8_matrix(codes + 2, FP8_E8M0FNU, 1, 1);
+    assert_int_equal(said(fp8_normalize_e4m3fn_to_e4m3fnuz(&w, &s, &s, &err), &err), FP8_E_STRIDE);
+    assert_int_equal(said(fp8_normalize_e4m3fn_to_e4m3fnuz(&w, NULL, &codes_too, &err), &err),
+                     FP8_E_STRIDE);
+    assert_int_equal(codes[0], 0x80);
+    assert_int_equal(e8m0[0], 0);
     assert_int_equal(fp8_normalize_e4m3fn_to_e4m3fnuz(&w, &s, &x, &err), FP8_OK);
     assert_memory_equal(codes, ((uint8_t[]){0, 0x7F, 0x01}), 3);
     assert_memory_equal(e8m0, ((uint8_t[]){1, 254, 254, 255}), 4);
@@ -243,6 +267,7 @@ int main(void)
         cmocka_unit_test(all_close_says_what_is_wrong),
         cmocka_unit_test(channelwise_keeps_bits_and_refuses),
         cmocka_unit_test(max_scale_requantizes_strided_codes),
+        cmocka_unit_test(max_scale_may_lie_among_the_scales),
         cmocka_unit_test(max_scale_refuses),
         cmocka_unit_test(fnuz_doubles_every_dtype_or_nothing),
         cmocka_unit_test(shards_have_ends),

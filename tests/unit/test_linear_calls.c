@@ -347,7 +347,7 @@ static void run_allocates_nothing(void **state)
 
 typedef struct call {
     fp8_linear_desc desc;
-    fp8_tensor x, w, s, b, y;
+    fp8_tensor x, w, s, s2, b, y;
     fp8_tensor *xp, *xs, *wp, *sp, *bp, *yp;
 } call;
 
@@ -384,6 +384,7 @@ static void misuse_is_refused_in_words(void **state)
     static float nan_scale[N], zero_scale[N], large_scale[N];
     static uint16_t nan_x[M * K];
     const int64_t widths[] = {100, 49}, negative[] = {200, -50}, right[] = {100, 50};
+    const int64_t large[] = {INT64_MAX, 1};
     fp8_context *ctx;
     assert_int_equal(fp8_context_create(NULL, &ctx, NULL), FP8_OK);
     for (int i = 0; i < N; i++)
@@ -416,8 +417,14 @@ static void misuse_is_refused_in_words(void **state)
            c.desc.w.grid = (fp8_grid){0, 0});
     EXPECT(FP8_E_SHAPE, "width 1 is -50", c.desc.widths = negative; c.desc.width_count = 2;
            c.desc.w.grid = (fp8_grid){0, 0});
+    EXPECT(FP8_E_SHAPE, "the sum an int64_t", c.desc.widths = large; c.desc.width_count = 2;
+           c.desc.w.grid = (fp8_grid){0, 0});
     EXPECT(FP8_E_UNSUPPORTED, "with widths", c.desc.widths = right; c.desc.width_count = 2);
     EXPECT(FP8_E_ARGUMENT, "not inside a block", c.desc.w_origin.rows = 1);
+    EXPECT(FP8_E_SHAPE, "ends above INT64_MAX", c.desc.w.grid = (fp8_grid){INT64_MAX, 0};
+           c.desc.w_origin.rows = INT64_MAX - N + 1);
+    EXPECT(FP8_E_SHAPE, "ends above INT64_MAX", c.desc.w.grid = (fp8_grid){0, INT64_MAX};
+           c.desc.w_origin.cols = INT64_MAX - 1);
     EXPECT(FP8_E_ARGUMENT, "must be >= 0", c.desc.w.grid.cols = -1);
     EXPECT(FP8_E_UNSUPPORTED, "must be 0 x 0 or have 1 row", c.desc.x.grid = (fp8_grid){2, 0});
     EXPECT(FP8_E_UNSUPPORTED, "rounded weights", c.desc.weight_math = FP8_WEIGHT_ROUNDED);
@@ -434,7 +441,12 @@ static void misuse_is_refused_in_words(void **state)
     EXPECT(FP8_E_NAN, "[2,1] is infinity", c.x.data = nan_x; c.desc.x.nan = FP8_NAN_REFUSE);
     EXPECT(FP8_E_STRIDE, "overlaps itself", c.y.stride[0] = N - 1);
     EXPECT(FP8_E_STRIDE, "overlap in memory", c.y.data = x_bits);
-    EXPECT(FP8_E_STRIDE, "overlap in memory", c.y.data = w_codes);
+    EXPECT(FP8_E_STRIDE, "w and y overlap in memory", c.y.data = w_codes);
+    EXPECT(FP8_E_STRIDE, "w_scales and y overlap in memory", c.s.data = misuse_y);
+    EXPECT(FP8_E_STRIDE, "bias and y overlap in memory", c.b.data = misuse_y + (M - 1) * N);
+    EXPECT(FP8_E_SHAPE, "x_scales is [", c.desc.activation = FP8_ACTIVATION_CODES;
+           c.x.dtype = FP8_E4M3FN; c.s2 = c.s; c.s2.shape[0] = c.s2.shape[1] = INT64_MIN;
+           c.xs = &c.s2);
     fp8_context_free(ctx);
 }
 

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_linear_operands.c - operands at the ends of what the rules of fp8_linear allow: strides that
+ * are not used, blocks of 2^63 rows, memory that is shared. */
+#include "number/dtype.h"
+#include "op/linear.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs the two above. */
+#include <cmocka.h>
+
+enum { M = 5, N = 50, K = 100 };
+
+static uint8_t w_codes[N * K];
+static float w_scales[N], y_data[M * N], zeros[M * K];
+
+static int set_up(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N * K; i++)
+        w_codes[i] = (uint8_t)(i * 37 % 0x7F);
+    for (int i = 0; i < N; i++)
+        w_scales[i] = 0.5F;
+    return 0;
+}
+
+static fp8_context *context_new(void)
+{
+    fp8_context *ctx;
+    assert_int_equal(fp8_context_create(NULL, &ctx, NULL), FP8_OK);
+    return ctx;
+}
+
+/* A weight with a scale a channel. */
+static fp8_linear *linear_new(const fp8_context *ctx, fp8_activation activation)
+{
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    desc.activation = activation;
+    desc.w.grid = (fp8_grid){1, 0};
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, N, 1);
+    fp8_linear *linear;
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, NULL), FP8_OK);
+    return linear;
+}
+
+static void *workspace_new(const fp8_linear *linear, uint64_t *bytes)
+{
+    assert_int_equal(fp8_linear_workspace(linear, 1, bytes, NULL), FP8_OK);
+    return malloc(*bytes);
+}
+
+/* The stride of one row may be any number; a view must not reach below address 0. */
+static void strides_that_are_not_used_may_be_any(void **state)
+{
+    (void)state;
+    fp8_context *ctx = context_new();
+    fp8_linear *linear = linear_new(ctx, FP8_ACTIVATION_DYNAMIC), *none = NULL;
+    fp8_tensor x = fp8_matrix(zeros, FP8_F32, 1, K), y = fp8_matrix(y_data, FP8_F32, 1, N);
+    const fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_error err;
+    uint64_t bytes;
+    void *space = workspace_new(linear, &bytes);
+    x.stride[0] = y.stride[0] = INT64_MIN;
+    assert_int_equal(fp8_linear_run(linear, &x, NULL, &y, space, bytes, NULL, NULL), FP8_OK);
+    assert_int_equal(fp8_linear_run_dx(linear, &y, &x, space, bytes, NULL, NULL), FP8_OK);
+    fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, 1, 2), s = fp8_matrix(w_scales, FP8_F32, 1, 1);
+    w.stride[1] = -INT64_MAX;
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &none, &err), FP8_E_SHAPE);
+    assert_non_null(strstr(err.msg, "does not fit in memory"));
+    free(space);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+}
+
+/* A block larger than any weight, which begins near its end: no sum of rows passes 2^63. */
+static void blocks_of_any_size_hold_a_weight(void **state)
+{
+    (void)state;
+    static const int64_t ends[] = {1, 10, 100}, n0 = 45, k0 = 95;
+    fp8_context *ctx = context_new();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    fp8_tensor ones = fp8_matrix(zeros, FP8_F32, 1, K), y = fp8_matrix(y_data, FP8_F32, 1, N);
+    uint16_t bf16_ones[K];
+    float scales[4] = {0.5F, 0.25F, 2, 1};
+    const fp8_tensor s = fp8_matrix(scales, FP8_F32, 2, 2);
+    for (int k = 0; k < K; k++)
+        bf16_ones[k] = 0x3F80;
+    ones.data = bf16_ones;
+    ones.dtype = FP8_BF16;
+    for (int e = 0; e < 3; e++) {
+        const int64_t block = INT64_MAX - ends[e];
+        desc.w.grid = (fp8_grid){block, block};
+        desc.w_origin = (fp8_grid){block - n0, block - k0}; /* n0 and k0 of the weight are in it */
+        const bool fits = e > 0;
+        fp8_error err;
+        const fp8_status status = fp8_matmul(ctx, &desc, &ones, NULL, &w, &s, NULL, &y, &err);
+        assert_int_equal(status, fits ? FP8_OK : FP8_E_SHAPE);
+        if (!fits)
+            assert_non_null(strstr(err.msg, "ends above INT64_MAX"));
+        for (int64_t n = 0; n < N && fits; n++) {
+            double exact = 0;
+            for (int64_t k = 0; k < K; k++)
+                exact += (double)fp8_dtype_facts_of(FP8_E4M3FN)->load(w_codes, n * K + k) *
+                         (double)scales[(n >= n0) * 2 + (k >= k0)];
+            assert_true(fabs(exact - (double)y_data[n]) <= 1e-5 * exact);
+        }
+    }
+    fp8_context_free(ctx);
+}
+
+/* What a run or an export writes to must not hold what it reads, nor each other. */
+static void shared_memory_is_refused(void **state)
+{
+    (void)state;
+    static uint8_t codes[N * K + 4 * N];
+    fp8_context *ctx = context_new();
+    fp8_linear *linear = linear_new(ctx, FP8_ACTIVATION_CODES);
+    fp8_error err;
+    uint64_t bytes;
+    float *space = workspace_new(linear, &bytes);
+    const fp8_tensor x = fp8_matrix(w_codes, FP8_E4M3FN, 1, K);
+    const fp8_tensor xs = fp8_matrix(space + bytes / 8, FP8_F32, 1, 1);
+    fp8_tensor y = fp8_matrix(y_data, FP8_F32, 1, N);
+    space[bytes / 8] = 1;
+    assert_int_equal(fp8_linear_run(linear, &x, &xs, &y, space, bytes, NULL, &err), FP8_E_STRIDE);
+    assert_non_null(strstr(err.msg, "x_scales and the workspace overlap"));
+    fp8_tensor c = fp8_matrix(codes, FP8_E4M3FN, N, K);
+    fp8_tensor s = fp8_matrix(codes + N * K - 1, FP8_F32, N, 1);
+    assert_int_equal(fp8_linear_export(linear, &c, &s, &err), FP8_E_STRIDE);
+    assert_non_null(strstr(err.msg, "codes and scales overlap"));
+    s.data = codes + N * K;
+    assert_int_equal(fp8_linear_export(linear, &c, &s, &err), FP8_OK);
+    assert_memory_equal(codes, w_codes, N * K);
+    free(space);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strides_that_are_not_used_may_be_any),
+        cmocka_unit_test(blocks_of_any_size_hold_a_weight),
+        cmocka_unit_test(shared_memory_is_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, NULL);
+}
