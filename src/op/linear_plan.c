@@ -48,6 +48,18 @@ static void fill_default(fp8_dtype *dtype, fp8_dtype value)
         *dtype = value;
 }
 
+/* That X of k columns can be quantized so in at least one dtype: some rules take scales of its own
+ * alone, which only a run knows. The words are those for BF16. */
+static fp8_status check_x_rule(const fp8_linear_desc *d, int64_t k, fp8_error *err)
+{
+    const fp8_dtype scale = d->x.static_scales ? FP8_F32 : d->x_scale;
+    fp8_quant q;
+    if (fp8_quant_prepare(&q, &d->x, FP8_F32, d->x_code, scale, 1, k, NULL) == FP8_OK ||
+        fp8_quant_prepare(&q, &d->x, FP8_F16, d->x_code, scale, 1, k, NULL) == FP8_OK)
+        return FP8_OK;
+    return fp8_quant_prepare(&q, &d->x, FP8_BF16, d->x_code, scale, 1, k, err);
+}
+
 /* What is asked for X; k columns. */
 static fp8_status plan_x(fp8_linear_plan *p, fp8_error *err)
 {
@@ -69,8 +81,7 @@ static fp8_status plan_x(fp8_linear_plan *p, fp8_error *err)
                 "linear: a static scale is one for the tensor, grid of x must be 0 x 0");
     FP8_FAIL_IF(d->x.static_scales && !(d->x_static > 0 && isfinite(d->x_static)), err, FP8_E_SCALE,
                 "linear: x_static is %g, must be finite and positive", (double)d->x_static);
-    fp8_quant q;
-    return fp8_quant_prepare(&q, &d->x, FP8_BF16, d->x_code, d->x_scale, 1, p->k, err);
+    return check_x_rule(d, p->k, err);
 }
 
 static fp8_status plan_parts(fp8_linear_plan *p, fp8_error *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_linear_operands.c - operands at the ends of what the rules of fp8_linear allow: strides that
- * are not used, blocks of 2^63 rows, memory that is shared. */
+ * are not used, blocks of 2^63 rows, memory that is shared, rules that follow X's dtype. */
 #include "number/dtype.h"
 #include "op/linear.h"
 
@@ -142,12 +142,39 @@ static void shared_memory_is_refused(void **state)
     fp8_context_free(ctx);
 }
 
+/* Rules whose scales are of X's dtype take each dtype of X with its own. */
+static void a_rule_may_follow_the_dtype_of_x(void **state)
+{
+    (void)state;
+    static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F16, FP8_F32};
+    fp8_context *ctx = context_new();
+    fp8_error err;
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    desc.w.grid = (fp8_grid){1, 0};
+    desc.x.rule = FP8_RULE_COMPRESSED_TENSORS_ACTIVATION;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, N, 1);
+    fp8_tensor y = fp8_matrix(y_data, FP8_F32, M, N);
+    for (int scale = 0; scale < 3; scale++)
+        for (int in = 0; in < 3; in++) {
+            const fp8_tensor x = fp8_matrix(zeros, dtypes[in], M, K);
+            desc.x_scale = dtypes[scale];
+            const fp8_status status = fp8_matmul(ctx, &desc, &x, NULL, &w, &s, NULL, &y, &err);
+            assert_int_equal(status, in == scale ? FP8_OK : FP8_E_UNSUPPORTED);
+        }
+    desc.x_scale = FP8_E8M0FNU;
+    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &s, NULL, &err), FP8_E_UNSUPPORTED);
+    fp8_context_free(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strides_that_are_not_used_may_be_any),
         cmocka_unit_test(blocks_of_any_size_hold_a_weight),
         cmocka_unit_test(shared_memory_is_refused),
+        cmocka_unit_test(a_rule_may_follow_the_dtype_of_x),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }
