@@ -16,8 +16,6 @@ static fp8_status check_ranks(const fp8_layer_desc *d, fp8_error *err)
     FP8_FAIL_IF(d->n < 0 || d->k < 0 || d->n > INT64_MAX / 2 || d->k > INT64_MAX / 2, err,
                 FP8_E_SHAPE, "a weight [%lld,%lld] is impossible", (long long)d->n,
                 (long long)d->k);
-    FP8_FAIL_IF(!d->parts != !d->part_count, err, FP8_E_ARGUMENT,
-                "parts is %s and part_count is %zu", d->parts ? "given" : "NULL", d->part_count);
     return FP8_OK;
 }
 

@@ -8,10 +8,12 @@
 
 #include <string.h>
 
+enum { NAME_SHOWN = 256 }; /* of a long name: there must be room for what is wrong */
+
 fp8_status fp8_layer_words(const fp8_layer *layer, fp8_status status, fp8_error *err)
 {
     if (status != FP8_OK)
-        (void)fp8_error_prefix(err, "layer %s", layer->desc.name);
+        (void)fp8_error_prefix(err, "layer %.*s", NAME_SHOWN, layer->desc.name);
     return status;
 }
 
@@ -67,6 +69,8 @@ static fp8_status copy_desc(fp8_layer *layer, const fp8_layer_desc *d, fp8_error
 
 static fp8_status check_policy(const fp8_layer_desc *d, fp8_error *err)
 {
+    FP8_FAIL_IF(!d->parts != !d->part_count, err, FP8_E_ARGUMENT,
+                "parts is %s and part_count is %zu", d->parts ? "given" : "NULL", d->part_count);
     FP8_FAIL_IF((unsigned)d->source > FP8_SOURCE_DISCARD, err, FP8_E_ARGUMENT,
                 "source %d is not 0..2", (int)d->source);
     FP8_FAIL_IF(d->linear.widths || d->linear.width_count || d->linear.w_origin.rows ||
@@ -123,7 +127,7 @@ fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc *desc, 
     layer->ctx = ctx;
     const fp8_status status = fill(layer, desc, err);
     if (status != FP8_OK) {
-        (void)fp8_error_prefix(err, "layer %s", desc->name ? desc->name : "");
+        (void)fp8_error_prefix(err, "layer %.*s", NAME_SHOWN, desc->name ? desc->name : "");
         drop(layer);
         return status;
     }

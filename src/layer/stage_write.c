@@ -305,6 +305,23 @@ static fp8_status settle_for(fp8_stage *s, const fp8_load_piece *p, fp8_error *e
     return FP8_OK;
 }
 
+/* A weight without elements is settled by the piece that makes the layer whole, so that finishing
+ * it, when that piece has been taken, cannot fail. */
+static fp8_status settle_for_last(const writing *w, fp8_error *err)
+{
+    const fp8_stage *s = w->stage;
+    int64_t fresh = 0;
+    for (int64_t i = 0; i < w->count; i++)
+        fresh += w->fragments[i].at.rows * w->fragments[i].at.cols;
+    for (int p = 0; p < FP8_PARAMS; p++) {
+        const fp8_rect all = fp8_stage_expected(s, (fp8_load_param)p);
+        const int64_t more = p == (int)w->piece->param ? fresh : 0;
+        if (fp8_cover_elements(&s->written[p]) + more < all.rows * all.cols)
+            return FP8_OK;
+    }
+    return fp8_stage_settle(w->stage, FP8_BF16, err);
+}
+
 static fp8_status write_piece(writing *w, fp8_error *err)
 {
     fp8_stage *s = w->stage;
@@ -314,6 +331,8 @@ static fp8_status write_piece(writing *w, fp8_error *err)
     FP8_TRY(check_place(w, err));
     FP8_TRY(settle_for(s, w->piece, err));
     FP8_TRY(find_fragments(w, err));
+    if (s->kind == FP8_STAGE_UNKNOWN)
+        FP8_TRY(settle_for_last(w, err));
     FP8_TRY(fp8_rects_reserve(s->ctx, written, w->count, err));
     FP8_TRY(take(w, err));
     for (int64_t i = 0; i < w->count; i++) {

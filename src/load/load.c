@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LINE_BYTES = 1024 };
-
 /* ---- create, free ---------------------------------------------------------------------------- */
 
 static fp8_status check_desc(const fp8_load_desc *d, fp8_error *err)
@@ -64,7 +62,6 @@ void fp8_load_free(fp8_load *load)
     fp8_wait_close(&load->room);
     fp8_release(load->ctx, load->slots);
     fp8_release(load->ctx, load->spill);
-    fp8_release(load->ctx, load->line);
     fp8_release(load->ctx, load);
 }
 
@@ -175,10 +172,11 @@ static void say_gap(gap_walk *w, const fp8_stage *s, fp8_load_param param, fp8_r
     const int64_t bottom = gap.row + gap.rows, right = gap.col + gap.cols;
     if (w->seen++ != w->want)
         return;
-    (void)snprintf(
-        w->line, LINE_BYTES, "%s: %s: rows [%lld,%lld) of %lld, columns [%lld,%lld) of %lld",
-        s->layer->desc.name, fp8_param_name(param), (long long)gap.row, (long long)bottom,
-        (long long)all.rows, (long long)gap.col, (long long)right, (long long)all.cols);
+    (void)snprintf(w->line, FP8_LOAD_LINE_BYTES,
+                   "%.512s: %s: rows [%lld,%lld) of %lld, columns [%lld,%lld) of %lld",
+                   s->layer->desc.name, fp8_param_name(param), (long long)gap.row,
+                   (long long)bottom, (long long)all.rows, (long long)gap.col, (long long)right,
+                   (long long)all.cols);
 }
 
 static fp8_status walk_stage(const fp8_load *load, gap_walk *w, const fp8_stage *s, fp8_error *err)
@@ -198,9 +196,6 @@ static fp8_status walk_stage(const fp8_load *load, gap_walk *w, const fp8_stage 
 /* Counts all gaps and writes the line of gap `want`. */
 static fp8_status walk_gaps(fp8_load *load, int64_t want, int64_t *count, fp8_error *err)
 {
-    if (!load->line)
-        load->line = fp8_alloc_zeroed(load->ctx, LINE_BYTES, 1);
-    FP8_FAIL_IF(!load->line, err, FP8_E_NO_MEMORY, "load: no memory for %d bytes", LINE_BYTES);
     gap_walk w = {want, 0, load->line};
     for (int64_t i = 0; i < load->count; i++)
         if (!load->slots[i]->whole)

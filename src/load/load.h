@@ -6,6 +6,8 @@
 
 #include "layer/stage.h"
 
+enum { FP8_LOAD_LINE_BYTES = 1024 };
+
 /* A layer of a load. */
 typedef struct fp8_load_slot {
     fp8_load *load;
@@ -21,7 +23,7 @@ struct fp8_load {
     char *spill; /* copy of the directory's name */
     fp8_load_slot **slots;
     int64_t count, slot_room;
-    char *line; /* of fp8_load_missing */
+    char line[FP8_LOAD_LINE_BYTES]; /* of fp8_load_missing */
 };
 
 /* Writes into a slot, and finishes it if that was all. */

@@ -318,6 +318,16 @@ static void test_bad_descriptions_are_refused(void **state)
     d = good;
     d.n = -1;
     refuse(&d, FP8_E_SHAPE, "[-1,260]");
+    d = good;
+    d.parts = few;
+    refuse(&d, FP8_E_ARGUMENT, "parts is given and part_count is 0");
+    char name[4000];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    d = good;
+    d.name = name;
+    d.source = (fp8_source_policy)3;
+    refuse(&d, FP8_E_ARGUMENT, "xx: source 3 is not 0..2");
 }
 
 static void test_bad_calls_are_refused(void **state)

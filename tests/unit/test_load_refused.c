@@ -188,6 +188,36 @@ static fp8_status load_once(const fp8_context *c, void *arg)
     return status;
 }
 
+/* The last piece of a layer whose weight is empty: if there is no memory to finish it, the piece has
+ * not been, and comes again. */
+static fp8_status load_bias_alone(const fp8_context *c, void *arg)
+{
+    fp8_layer_desc d = desc_of(8, 0, (fp8_grid){1, 0});
+    loading l = {0};
+    d.has_bias = 1;
+    fp8_status status = fp8_layer_create(c, &d, &l.layer, NULL);
+    if (status == FP8_OK)
+        status = fp8_load_create(c, NULL, &l.load, NULL);
+    if (status == FP8_OK)
+        status = fp8_load_add(l.load, l.layer, NULL);
+    if (status == FP8_OK) {
+        status = write_at(&l, FP8_PARAM_BIAS, *(fp8_tensor *)arg, 0, 0, NULL);
+        if (status == FP8_E_NO_MEMORY) /* it runs out once */
+            assert_done(write_at(&l, FP8_PARAM_BIAS, *(fp8_tensor *)arg, 0, 0, &err));
+        assert_done(fp8_load_finish(l.load, &err));
+    }
+    end_loading(&l);
+    return status;
+}
+
+static void test_memory_may_run_out_at_the_end(void **state)
+{
+    (void)state;
+    fp8_tensor bias = made_vector(FP8_F32, 8, 1);
+    assert_true(meter_try(load_bias_alone, &bias) > 10);
+    free(bias.data);
+}
+
 static void test_memory_may_run_out_anywhere(void **state)
 {
     (void)state;
@@ -205,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_layers_without_elements),
         cmocka_unit_test(test_codes_without_elements_have_no_scale),
         cmocka_unit_test(test_memory_may_run_out_anywhere),
+        cmocka_unit_test(test_memory_may_run_out_at_the_end),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
