@@ -783,9 +783,10 @@ FP8_API fp8_status fp8_load_dummy(fp8_load *load, fp8_layer *layer, uint64_t see
  * the order of its files and one layer at a time: high precision is quantized on the way, in slabs;
  * FP8 of any dialect is taken as it is, and the layer's grid is then the checkpoint's. Modules are
  * found by the names of the parts, else of the layer. Errors: those of fp8_checkpoint_open and
- * fp8_load_write, NOT_FOUND (a tensor that a layer needs), UNSUPPORTED. Layers that were finished
- * before the error stay so; the one that it befell has nothing written, of what was before neither,
- * and can be loaded again. */
+ * fp8_load_write, NOT_FOUND (a tensor that a layer needs), MISMATCH (parts of different dtypes or
+ * grids; a bias that the layer does not have), UNSUPPORTED. Layers that were finished before the
+ * error stay so; the one that it befell has nothing written, of what was before neither, and can be
+ * loaded again. */
 FP8_API fp8_status fp8_load_checkpoint(fp8_load *load, const char *path, fp8_error *err);
 /* Line i of what never came, "model.layers.0.mlp.down_proj: weight: rows [0,64) of 128, columns
  * [0,256) of 256"; NULL past the last, and if there is no memory to tell. The texts belong to load

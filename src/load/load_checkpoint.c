@@ -366,11 +366,13 @@ static fp8_status load_small(const reading *r, const source *s, const module *m,
 {
     const fp8_stage *stage = s->slot->stage;
     const int64_t parts = s->fused ? s->slot->layer->cut.parts : 1;
+    const int64_t bias = find(r, m->name, "bias");
+    FP8_FAIL_IF(bias >= 0 && !s->slot->layer->desc.has_bias, err, FP8_E_MISMATCH,
+                "the checkpoint has %s.bias, the layer no bias", m->name);
     if (stage->kind == FP8_STAGE_CODES)
         FP8_TRY(write_scales(r, s, m, err));
     if (fp8_stage_expected(stage, FP8_PARAM_BIAS).rows > 0)
-        FP8_TRY(
-            write_vector(r, s, m, FP8_PARAM_BIAS, find(r, m->name, "bias"), m->info.shape[0], err));
+        FP8_TRY(write_vector(r, s, m, FP8_PARAM_BIAS, bias, m->info.shape[0], err));
     if (fp8_stage_expected(stage, FP8_PARAM_INPUT_SCALE).rows > 0)
         FP8_TRY(write_vector(r, s, m, FP8_PARAM_INPUT_SCALE, m->role->input, parts, err));
     return FP8_OK;
@@ -380,7 +382,10 @@ typedef fp8_status (*module_fn)(const reading *r, const source *s, const module 
 
 static fp8_status measure_module(const reading *r, const source *s, const module *m, fp8_error *err)
 {
-    return stream_module(r, s, m, fp8_stage_measure, err);
+    const fp8_status status = stream_module(r, s, m, fp8_stage_measure, err);
+    if (status != FP8_OK)
+        (void)fp8_error_prefix(err, "%s.weight", m->name);
+    return status;
 }
 
 static fp8_status load_weight(const reading *r, const source *s, const module *m, fp8_error *err)

@@ -123,6 +123,20 @@ static void test_a_bias_of_another_size_is_refused(void **state)
     refuse_bias(0, "up.bias has 0 elements");
 }
 
+/* To leave it out would be another model. */
+static void test_a_bias_that_the_layer_lacks_is_refused(void **state)
+{
+    (void)state;
+    const made_tensor tensors[2] = {{"up.weight", FP8_BF16, 2, {N, K}, 0},
+                                    {"up.bias", FP8_BF16, 1, {N}, 0}};
+    const fp8_layer_desc d = desc_of("up", (fp8_grid){1, 0});
+    model_make("bias", tensors, 2, "{}");
+    loading l = begin_loading(ctx, &d, NULL);
+    assert_refused(fp8_load_checkpoint(l.load, sandbox_path("bias"), &err), FP8_E_MISMATCH,
+                   "layer up: the checkpoint has up.bias, the layer no bias");
+    end_loading(&l);
+}
+
 /* ---- that change or fail half-way ------------------------------------------------------------ */
 
 static const made_tensor big = {"big.weight", FP8_BF16, 2, {N, K}, 0};
@@ -147,7 +161,9 @@ static void test_another_checkpoint_after_one_that_failed(void **state)
     loading l = begin_loading(ctx, &d, NULL);
     model_poke("two", "gate.weight", 0, &huge, 2);
     model_poke("two", "up.weight", 5, &infinity, 2);
-    assert_refused(fp8_load_checkpoint(l.load, sandbox_path("two"), &err), FP8_E_NAN, "infinity");
+    assert_refused(fp8_load_checkpoint(l.load, sandbox_path("two"), &err), FP8_E_NAN,
+                   "layer gate_up: up.weight: from [64,0] of the rank's share on: element [0,5] is "
+                   "infinity");
     model_make("two", tensors, 2, "{}");
     assert_done(fp8_load_checkpoint(l.load, sandbox_path("two"), &err));
     assert_done(fp8_load_finish(l.load, &err));
@@ -337,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_parts_of_two_kinds_are_refused),
         cmocka_unit_test(test_parts_with_scales_of_two_grids_are_refused),
         cmocka_unit_test(test_a_bias_of_another_size_is_refused),
+        cmocka_unit_test(test_a_bias_that_the_layer_lacks_is_refused),
         cmocka_unit_test(test_another_checkpoint_after_one_that_failed),
         cmocka_unit_test(test_a_checkpoint_after_pieces),
         cmocka_unit_test(test_a_file_that_is_cut_short_while_it_is_read),
