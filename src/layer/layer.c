@@ -295,25 +295,30 @@ fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight, cons
     return fp8_layer_words(layer, status, err);
 }
 
-static fp8_status check_bias_alone(const fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
+/* The lock is held to write: an acquire elsewhere may be about to use up a source. */
+static fp8_status set_bias(const fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
+{
+    FP8_FAIL_IF(layer->source.given, err, FP8_E_STATE, "its bias comes with its source");
+    FP8_FAIL_IF(!layer->linear, err, FP8_E_STATE, "a bias for a weight that was not set or loaded");
+    FP8_TRY(fp8_linear_check_bias(bias, layer->cut.n, err));
+    fp8_linear_set_bias(layer->linear, bias);
+    return FP8_OK;
+}
+
+static fp8_status set_bias_alone(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
 {
     FP8_FAIL_IF(layer->slot, err, FP8_E_STATE, "a load is at work on it");
     FP8_TRY(fp8_layer_check_changeable(layer, err));
-    FP8_FAIL_IF(layer->source.given, err, FP8_E_STATE, "its bias comes with its source");
-    FP8_FAIL_IF(!layer->linear, err, FP8_E_STATE, "a bias for a weight that was not set or loaded");
-    return fp8_linear_check_bias(bias, layer->cut.n, err);
+    fp8_lock_write(layer->lock);
+    const fp8_status status = set_bias(layer, bias, err);
+    fp8_lock_end_write(layer->lock);
+    return status;
 }
 
 fp8_status fp8_layer_set_bias(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
 {
     FP8_FAIL_IF(!layer, err, FP8_E_ARGUMENT, "layer: the layer is NULL");
-    const fp8_status status = check_bias_alone(layer, bias, err);
-    if (status != FP8_OK)
-        return fp8_layer_words(layer, status, err);
-    fp8_lock_write(layer->lock);
-    fp8_linear_set_bias(layer->linear, bias);
-    fp8_lock_end_write(layer->lock);
-    return FP8_OK;
+    return fp8_layer_words(layer, set_bias_alone(layer, bias, err), err);
 }
 
 fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err)
