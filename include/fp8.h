@@ -178,9 +178,9 @@ typedef struct fp8_allocator {
 typedef void (*fp8_parallel_for)(void *user, int64_t n, void (*body)(void *arg, int64_t i),
                                  void *arg);
 
-/* Flags of a context. A row of Y has the same bits whatever other rows are multiplied with it;
- * costs speed at few rows. Without it that holds only among calls for which the same kernel is
- * chosen. */
+/* Flags of a context. A row of Y has the same bits whatever other rows are multiplied with it, but
+ * with FP8_ACTIVATION_DYNAMIC and one scale for all of X, which all rows make; costs speed at few
+ * rows. Without it that holds only among calls for which the same kernel is chosen. */
 enum { FP8_BATCH_INVARIANT = 1 };
 
 typedef struct fp8_context_desc {
@@ -197,7 +197,8 @@ typedef struct fp8_context_desc {
     }
 
 /* What the calls below run on and with. Immutable after create: any number of threads may share it.
- */
+ * After fork() a child uses a context of its own with one thread, or with a parallel_for: OpenMP of
+ * gcc waits for ever for the threads that it had in the parent. */
 typedef struct fp8_context fp8_context;
 
 /* Makes a context. desc NULL = all defaults. The environment variable FP8_CPU_ISA (scalar, avx2,
