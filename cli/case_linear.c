@@ -14,9 +14,10 @@ static fp8_status no_memory(fp8_error *err)
     return FP8_E_NO_MEMORY;
 }
 
+/* Scales along an extent; none along 0. */
 static int64_t units(int64_t extent, int64_t unit)
 {
-    return unit > 0 ? (extent + unit - 1) / unit : 1;
+    return unit > 0 ? (extent + unit - 1) / unit : extent > 0;
 }
 
 static fp8_tensor scales_of(fp8_grid grid, fp8_dtype dtype, int64_t rows, int64_t cols)

@@ -213,7 +213,8 @@ FP8_API void fp8_context_free(fp8_context *ctx);
 
 /* The extent of one scale's block on a matrix [R,C]; 0 = the whole extent. Edge blocks may be
  * partial. tensor {0,0} . row (token of X, channel of W) {1,0} . column {0,1} . group {1,128} block
- * {128,128} . MX {1,32} with e8m0 scales The scales are a matrix [ceil(R/rows), ceil(C/cols)]. */
+ * {128,128} . MX {1,32} with e8m0 scales. The scales are a matrix [ceil(R/rows), ceil(C/cols)];
+ * where R or C is 0, so is its number of scales. */
 typedef struct fp8_grid {
     int64_t rows, cols;
 } fp8_grid;
@@ -340,7 +341,7 @@ typedef struct fp8_linear_desc {
     fp8_grid w_origin;   /* where W[0,0] lies in its first block, for a tensor-parallel shard whose
                             offset is no multiple of the block; {0,0} otherwise */
     const int64_t *widths; /* rows of each part of a fused weight, which then has w_scales[parts,1]
-                              and w.grid {0,0}; NULL = not fused. Copied. */
+                              ([parts,0] if K is 0) and w.grid {0,0}; NULL = not fused. Copied. */
     size_t width_count;
     fp8_epilogue epilogue;
     fp8_weight_math weight_math;

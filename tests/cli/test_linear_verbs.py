@@ -88,6 +88,11 @@ class LinearVerbs(command.Case):
             self.assertTrue(state == "timed" or "lib" in state, state)
             self.assertEqual(state == "timed", f"{name}_ratio=" in text)
 
+    def test_bench_of_nothing(self):
+        for shape in ["0x0x0", "0x16x32", "1x0x32", "1x16x0"]:
+            self.assertEqual(len(self.lines("linear", "--shape", shape, kind="linear")), len(SCHEMES))
+            self.assertEqual({fields(line)["shape"] for line in self.lines("quantize", "--shape", shape, kind="quantize")}, {shape})
+
     def test_bench_quantize_lines(self):
         lines = self.lines("quantize", "--shape", "3x64x256", kind="quantize")
         self.assertEqual([(fields(line)["scheme"], fields(line)["what"]) for line in lines],
