@@ -26,6 +26,7 @@ static uint32_t random_word(void)
 typedef struct product {
     uint8_t x[M * K], x_scale[M * UNITS], w[N * K], w_scale[N * UNITS];
     fp8_tensor tx, txs, tw, tws;
+    fp8_grid w_grid;
 } product;
 
 static void fill_codes(uint8_t *codes, int64_t n)
@@ -48,6 +49,7 @@ static void make(product *p, fp8_dtype x, fp8_dtype w)
     p->txs = fp8_matrix(p->x_scale, FP8_E8M0FNU, M, UNITS);
     p->tw = fp8_matrix(p->w, w, N, K);
     p->tws = fp8_matrix(p->w_scale, FP8_E8M0FNU, N, UNITS);
+    p->w_grid = (fp8_grid){1, UNIT};
 }
 
 static fp8_linear *linear_of(const fp8_context *ctx, const product *p)
@@ -55,7 +57,8 @@ static fp8_linear *linear_of(const fp8_context *ctx, const product *p)
     fp8_linear *linear;
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     desc.activation = FP8_ACTIVATION_CODES;
-    desc.x.grid = desc.w.grid = (fp8_grid){1, UNIT};
+    desc.x.grid = (fp8_grid){1, UNIT};
+    desc.w.grid = p->w_grid;
     assert_int_equal(fp8_linear_create(ctx, &desc, &p->tw, &p->tws, NULL, &linear, NULL), FP8_OK);
     return linear;
 }
@@ -74,7 +77,7 @@ static void run(const fp8_linear *linear, const product *p, float *y)
 static double largest_scale(const fp8_tensor *scales, int64_t row)
 {
     double most = 0;
-    for (int64_t s = 0; s < UNITS; s++)
+    for (int64_t s = 0; s < scales->shape[1]; s++)
         most = fmax(most, element_of(scales, row, s));
     return most;
 }
@@ -82,7 +85,7 @@ static double largest_scale(const fp8_tensor *scales, int64_t row)
 static void check(const product *p, const float *y, const char *what)
 {
     const operand x = {&p->tx, &p->txs, {1, UNIT}, {0, 0}, NULL};
-    const operand w = {&p->tw, &p->tws, {1, UNIT}, {0, 0}, NULL};
+    const operand w = {&p->tw, &p->tws, p->w_grid, {0, 0}, NULL};
     double *xr = reals_of(&x), *wr = reals_of(&w);
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
@@ -134,6 +137,32 @@ static void all_scales_are_within_the_bound(void **state)
     }
 }
 
+/* X's scales are folded beside those of W's channels, which then meet sums in units of 2^-126
+ * to 2^3. */
+static void x_folds_beside_channels(void **state)
+{
+    (void)state;
+    static product p;
+    static float y[M * N], channels[N];
+    for (int j = 0; j < N; j++)
+        channels[j] = ldexpf(1 + (float)j / N, j % 41 - 20);
+    for (int isa = 0; isa < LEVEL_COUNT; isa++) {
+        fp8_context *ctx = context_at_level((fp8_isa)isa, 2);
+        for (size_t r = 0; ctx && r < sizeof ranges / sizeof *ranges; r++) {
+            make(&p, r % 2 ? FP8_E5M2 : FP8_E4M3FN, r % 3 ? FP8_E5M2 : FP8_E4M3FN);
+            fill_scales(p.x_scale, M * UNITS, ranges[r].x_least,
+                        ranges[r].x_most < 190 ? ranges[r].x_most : 190);
+            p.tws = fp8_matrix(channels, FP8_F32, N, 1);
+            p.w_grid = (fp8_grid){1, 0};
+            fp8_linear *linear = linear_of(ctx, &p);
+            run(linear, &p, y);
+            check(&p, y, ranges[r].what);
+            fp8_linear_free(linear);
+        }
+        fp8_context_free(ctx);
+    }
+}
+
 /* A block of zeros may have any scale; one code in it, and nothing folds. e5m2 never does. */
 static void blocks_of_zeros_fold(void **state)
 {
@@ -150,8 +179,7 @@ static void blocks_of_zeros_fold(void **state)
         p.w[5 * K + 3 * UNIT + k] = (uint8_t)(k % 2 << 7);
     memset(p.w + 7 * K + (UNITS - 1) * UNIT, 0, K - (UNITS - 1) * UNIT);
     for (int turn = 0; turn < 3; turn++) {
-        if (turn == 1)
-            p.w[8 * K - 1] = 1;
+        p.w[8 * K - 1] = turn == 1;
         p.tw.dtype = turn == 2 ? FP8_E5M2 : FP8_E4M3FN;
         fp8_linear *linear = linear_of(ctx, &p);
         assert_int_equal(linear->w_folds, turn == 0);
@@ -196,6 +224,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_scales_are_within_the_bound),
+        cmocka_unit_test(x_folds_beside_channels),
         cmocka_unit_test(blocks_of_zeros_fold),
         cmocka_unit_test(infinity_and_nan_stay),
     };
