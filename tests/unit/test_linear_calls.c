@@ -90,42 +90,51 @@ static void backwards(void *user, int64_t n, void (*body)(void *arg, int64_t i),
         body(arg, i);
 }
 
+/* y[M,N] and then dx[M,K] of that y, for x of a dtype. */
+static void run_both_ways(const fp8_context *ctx, fp8_activation activation, fp8_dtype dtype,
+                          float *y)
+{
+    fp8_linear *linear = linear_new(ctx, activation);
+    const fp8_tensor x = fp8_matrix(x_bits, dtype, M, K);
+    fp8_tensor ty = fp8_matrix(y, FP8_F32, M, N), dx = fp8_matrix(y + M * N, FP8_F32, M, K);
+    uint64_t bytes;
+    memset(y, 0xFF, (M * N + M * K) * sizeof *y);
+    run_ok(linear, &x, &ty);
+    assert_int_equal(fp8_linear_workspace(linear, M, &bytes, NULL), FP8_OK);
+    void *space = malloc(bytes);
+    assert_int_equal(fp8_linear_run_dx(linear, &ty, &dx, space, bytes, NULL, NULL), FP8_OK);
+    free(space);
+    fp8_linear_free(linear);
+}
+
+/* At every level, since kernels differ in what else would give the same bits by chance. */
 static void bits_do_not_depend_on_threads(void **state)
 {
     (void)state;
-    static float expected[M * N], got[M * N];
-    const fp8_tensor x = fp8_matrix(x_bits, FP8_BF16, M, K);
+    static float expected[M * N + M * K], got[M * N + M * K];
+    static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F32}; /* pairs of x_bits are F32 as well */
     int calls = 0;
-    fp8_context_desc foreign = FP8_CONTEXT_DESC_INIT;
-    foreign.threads = 5;
-    foreign.parallel_for = backwards;
-    foreign.parallel_user = &calls;
-    fp8_context *one, *three, *pool;
-    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-    desc.threads = 1;
-    assert_int_equal(fp8_context_create(&desc, &one, NULL), FP8_OK);
-    desc.threads = 3;
-    assert_int_equal(fp8_context_create(&desc, &three, NULL), FP8_OK);
-    assert_int_equal(fp8_context_create(&foreign, &pool, NULL), FP8_OK);
-    for (int activation = FP8_ACTIVATION_NONE; activation <= FP8_ACTIVATION_DYNAMIC; activation++) {
-        fp8_tensor y = fp8_matrix(expected, FP8_F32, M, N);
-        fp8_linear *linear = linear_new(one, (fp8_activation)activation);
-        run_ok(linear, &x, &y);
-        fp8_linear_free(linear);
-        fp8_context *others[] = {three, pool};
-        for (int i = 0; i < 2; i++) {
-            y.data = got;
-            memset(got, 0xFF, sizeof got);
-            linear = linear_new(others[i], (fp8_activation)activation);
-            run_ok(linear, &x, &y);
-            assert_memory_equal(got, expected, sizeof got);
-            fp8_linear_free(linear);
+    for (int isa = 0; isa < LEVEL_COUNT; isa++) {
+        static const int threads[] = {1, 3, 5};
+        fp8_context *contexts[3];
+        for (int i = 0; i < 3; i++)
+            contexts[i] = context_at_level((fp8_isa)isa, threads[i]);
+        if (!contexts[0])
+            continue;
+        contexts[2]->parallel_for = backwards;
+        contexts[2]->parallel_user = &calls;
+        for (int kind = 0; kind < 4; kind++) {
+            const fp8_activation activation = (fp8_activation)(kind / 2);
+            run_both_ways(contexts[0], activation, dtypes[kind % 2], expected);
+            for (int i = 1; i < 3; i++) {
+                run_both_ways(contexts[i], activation, dtypes[kind % 2], got);
+                assert_memory_equal(got, expected, sizeof got);
+            }
         }
+        for (int i = 0; i < 3; i++)
+            fp8_context_free(contexts[i]);
     }
     assert_true(calls > 0);
-    fp8_context_free(one);
-    fp8_context_free(three);
-    fp8_context_free(pool);
 }
 
 /* Each row alone, and all rows from the last to the first, give the bits of the whole. */
