@@ -31,6 +31,7 @@ static const struct {
     {FP8_E_UNSUPPORTED, CLI_UNSUPPORTED},
     {FP8_E_NO_DEVICE, CLI_UNSUPPORTED},
     {FP8_E_NO_KERNEL, CLI_UNSUPPORTED},
+    {FP8_E_DEVICE, CLI_IO},
     {FP8_E_IO, CLI_IO},
     {FP8_E_STATE, CLI_IO}, /* another process is at work on it */
     {FP8_E_NO_SPACE, CLI_IO},

@@ -76,6 +76,7 @@ typedef enum fp8_status {
     FP8_E_UNSUPPORTED = 20, /* meaningful, but not defined or not built */
     FP8_E_NO_DEVICE = 21,
     FP8_E_NO_KERNEL = 22,
+    FP8_E_DEVICE = 23, /* a device failed, in this call or in earlier work on it */
     FP8_E_FORMAT = 30, /* a file breaks a rule of its format */
     FP8_E_TRUNCATED = 31,
     FP8_E_NOT_FOUND = 32,

@@ -31,6 +31,7 @@ class Status(enum.IntEnum):
     E_UNSUPPORTED = 20
     E_NO_DEVICE = 21
     E_NO_KERNEL = 22
+    E_DEVICE = 23
     E_FORMAT = 30
     E_TRUNCATED = 31
     E_NOT_FOUND = 32

@@ -25,6 +25,7 @@ _CLASSES: dict[Status, type[Exception]] = {
     Status.E_UNSUPPORTED: NotImplementedError,
     Status.E_NO_DEVICE: RuntimeError,
     Status.E_NO_KERNEL: NotImplementedError,
+    Status.E_DEVICE: RuntimeError,
     Status.E_FORMAT: ValueError,
     Status.E_TRUNCATED: ValueError,
     Status.E_NOT_FOUND: ValueError,  # as those below with an errno: FileNotFoundError

@@ -28,10 +28,11 @@ static void statuses_keep_their_values(void **state)
         {12, "FP8_E_DTYPE"},     {13, "FP8_E_SCALE"},
         {14, "FP8_E_NAN"},       {20, "FP8_E_UNSUPPORTED"},
         {21, "FP8_E_NO_DEVICE"}, {22, "FP8_E_NO_KERNEL"},
-        {30, "FP8_E_FORMAT"},    {31, "FP8_E_TRUNCATED"},
-        {32, "FP8_E_NOT_FOUND"}, {33, "FP8_E_EXISTS"},
-        {34, "FP8_E_MISMATCH"},  {40, "FP8_E_IO"},
-        {41, "FP8_E_NO_SPACE"},  {50, "FP8_E_NO_MEMORY"},
+        {23, "FP8_E_DEVICE"},    {30, "FP8_E_FORMAT"},
+        {31, "FP8_E_TRUNCATED"}, {32, "FP8_E_NOT_FOUND"},
+        {33, "FP8_E_EXISTS"},    {34, "FP8_E_MISMATCH"},
+        {40, "FP8_E_IO"},        {41, "FP8_E_NO_SPACE"},
+        {50, "FP8_E_NO_MEMORY"},
     };
     for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
         assert_string_equal(fp8_status_name((fp8_status)pinned[i].value), pinned[i].name);
