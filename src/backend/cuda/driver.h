@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * driver.h - NVIDIA's driver, found at run time: dlopen("libcuda.so.1"), then cuGetProcAddress for
+ * one list of functions. Nothing of CUDA is needed to build or to start; what the list declares is
+ * the driver's ABI in our own words, and tests/cuda compares it with cuda.h where that is at hand.
+ *
+ * To use a function more: add its line. `since` is the CUDA version whose signature is meant, as
+ * 1000 * major + 10 * minor; without a REQUIRED function there is no driver, an OPTIONAL one may be
+ * NULL. */
+#ifndef FP8_BACKEND_CUDA_DRIVER_H
+#define FP8_BACKEND_CUDA_DRIVER_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+
+typedef unsigned int fp8_cu_result; /* 0 = success */
+typedef int fp8_cu_device;
+typedef struct CUctx_st *fp8_cu_context;
+typedef struct CUstream_st *fp8_cu_stream;
+typedef unsigned long long fp8_cu_pointer; /* memory of a device */
+
+enum { FP8_CU_SUCCESS = 0, FP8_CU_ERROR_NO_DEVICE = 100 };
+/* For cuDeviceGetAttribute. */
+enum {
+    FP8_CU_MULTIPROCESSORS = 16,
+    FP8_CU_CAPABILITY_MAJOR = 75,
+    FP8_CU_CAPABILITY_MINOR = 76,
+};
+
+#define FP8_DRIVER_NAME "libcuda.so.1"
+/* cuGetProcAddress as it is called, libraries of kernels: CUDA 12.0 (driver 525). */
+#define FP8_DRIVER_LEAST 12000
+
+/* clang-format off */
+#define FP8_DRIVER_FUNCTIONS(X)                                                                  \
+    X(cuInit,                     2000, REQUIRED, (unsigned int flags))                          \
+    X(cuGetErrorName,             6000, OPTIONAL, (fp8_cu_result, const char **name))            \
+    X(cuGetErrorString,           6000, OPTIONAL, (fp8_cu_result, const char **text))            \
+    X(cuDeviceGetCount,           2000, REQUIRED, (int *count))                                  \
+    X(cuDeviceGet,                2000, REQUIRED, (fp8_cu_device *, int ordinal))                \
+    X(cuDeviceGetName,            2000, REQUIRED, (char *name, int bytes, fp8_cu_device))        \
+    X(cuDeviceGetAttribute,       2000, REQUIRED, (int *value, unsigned int which, fp8_cu_device)) \
+    X(cuDeviceTotalMem,           3020, REQUIRED, (size_t *bytes, fp8_cu_device))                \
+    X(cuDevicePrimaryCtxRetain,   7000, REQUIRED, (fp8_cu_context *, fp8_cu_device))             \
+    X(cuDevicePrimaryCtxRelease, 11000, REQUIRED, (fp8_cu_device))                               \
+    X(cuCtxPushCurrent,           4000, REQUIRED, (fp8_cu_context))                              \
+    X(cuCtxPopCurrent,            4000, REQUIRED, (fp8_cu_context *))                            \
+    X(cuMemAlloc,                 3020, REQUIRED, (fp8_cu_pointer *, size_t bytes))              \
+    X(cuMemFree,                  3020, REQUIRED, (fp8_cu_pointer))                              \
+    X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))
+/* clang-format on */
+
+/* Immutable once loaded: any thread. */
+typedef struct fp8_driver {
+#define FIELD(name, since, need, arguments) fp8_cu_result(*name) arguments; /* NOLINT */
+    FP8_DRIVER_FUNCTIONS(FIELD)
+#undef FIELD
+    int32_t version; /* the CUDA version that the driver supports: 12040 for 12.4 */
+} fp8_driver;
+
+/* Loads and starts the driver of that file name (FP8_DRIVER_NAME but in tests); a fifth of a second
+ * the first time in a process, microseconds after that. The file is never unloaded: others may hold
+ * what is in it. Errors: NO_DEVICE (no such file, or not a driver), UNSUPPORTED (too old), those of
+ * fp8_driver_fail. Any thread. */
+fp8_status fp8_driver_load(const char *file, fp8_driver *out, fp8_error *err);
+
+/* The status of a result that is no success; *err = the formatted text, the result's name, number
+ * and the driver's words: "cuda:0: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory". */
+fp8_status fp8_driver_error(const fp8_driver *driver, fp8_cu_result result, fp8_error *err,
+                            const char *format, ...) __attribute__((format(printf, 4, 5)));
+#define fp8_driver_fail(driver, result, err, ...) \
+    fp8_never_ok(fp8_driver_error(driver, result, err, __VA_ARGS__))
+
+/* Returns from the calling function unless driver->function(arguments) succeeds: the words begin
+ * with the formatted text, "%s: " and the function's name. */
+#define FP8_DRIVER_TRY(driver, err, where, function, ...)                                 \
+    do {                                                                                  \
+        fp8_cu_result fp8_result_ = (driver)->function(__VA_ARGS__);                      \
+        if (fp8_result_ != FP8_CU_SUCCESS)                                                \
+            return fp8_driver_fail(driver, fp8_result_, err, "%s: %s", where, #function); \
+    } while (0)
+
+#endif

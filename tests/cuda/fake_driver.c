@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * fake_driver.c - the fake libcuda.so.1. FAKE_LOOKUP is the name under which
+ * functions are asked for: that of CUDA 11 makes a driver that lacks what is needed. */
+#include "cuda/fake_driver.h"
+
+#include "backend/cuda/driver.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#define EXPORT    __attribute__((visibility("default")))
+#define MAX_DEPTH 8
+
+enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
+enum { FAKE_BLOCKS = 256, INVALID_HANDLE = 400, NOT_FOUND = 500, FOREIGN = FAKE_DEVICES };
+
+static fake_driver fake = {.version = 12040};
+static _Thread_local void *stack[MAX_DEPTH];
+static _Thread_local int depth;
+/* Their addresses are the handles; the last is the foreign context. */
+static char contexts[FAKE_DEVICES + 1], streams[FAKE_DEVICES + 1];
+static atomic_int holds[FAKE_DEVICES];
+
+/* The addresses of these are the pointers. */
+static struct {
+    atomic_int taken;
+    int device;
+    size_t bytes;
+} blocks[FAKE_BLOCKS];
+
+EXPORT fake_driver *fake_driver_reset(void)
+{
+    memset(&fake, 0, sizeof fake);
+    fake.version = 12040;
+    fake.count = 2;
+    fake.devices[0] = (fake_device){"NVIDIA H100 80GB HBM3", 9, 0, 132, (size_t)85 << 30};
+    fake.devices[1] = (fake_device){"NVIDIA A100-SXM4-40GB", 8, 0, 108, (size_t)40 << 30};
+    fake.devices[2] = (fake_device){"Tesla T4", 7, 5, 40, (size_t)16 << 30};
+    fake.devices[3] = (fake_device){"NVIDIA B200", 10, 0, 148, (size_t)180 << 30};
+    fake.fail_with = 999;
+    for (int i = 0; i < FAKE_DEVICES; i++)
+        holds[i] = 0;
+    for (int i = 0; i < FAKE_BLOCKS; i++)
+        blocks[i].taken = 0;
+    depth = 0;
+    return &fake;
+}
+
+EXPORT int fake_driver_depth(void)
+{
+    return depth;
+}
+
+EXPORT void *fake_driver_current(void)
+{
+    return depth ? stack[depth - 1] : NULL;
+}
+
+EXPORT void fake_driver_push_foreign(void)
+{
+    stack[depth++] = &contexts[FOREIGN];
+}
+
+EXPORT void fake_driver_pop_foreign(void)
+{
+    if (!depth || stack[--depth] != &contexts[FOREIGN])
+        fake.confused++;
+}
+
+EXPORT void *fake_driver_primary(int device)
+{
+    return &contexts[device];
+}
+
+EXPORT void *fake_driver_stream(int device)
+{
+    return &streams[device < 0 ? FOREIGN : device];
+}
+
+/* Counts a call; what it must fail with, or 0. */
+static fp8_cu_result called(const char *name)
+{
+    int at = ++fake.calls;
+    if (at != fake.fail_at && !(fake.fail_name && !strcmp(fake.fail_name, name)))
+        return FP8_CU_SUCCESS;
+    fake.failed = name;
+    return fake.fail_with;
+}
+
+#define CALLED(name)                          \
+    do {                                      \
+        fp8_cu_result failure = called(name); \
+        if (failure != FP8_CU_SUCCESS)        \
+            return failure;                   \
+    } while (0)
+
+/* A call that should not be; `result` comes back. */
+static fp8_cu_result confused(fp8_cu_result result)
+{
+    fake.confused++;
+    return result;
+}
+
+static int is_device(fp8_cu_device device)
+{
+    return device >= 0 && device < fake.count;
+}
+
+static fp8_cu_result fake_cuInit(unsigned int flags)
+{
+    CALLED("cuInit");
+    if (flags)
+        return confused(INVALID_VALUE);
+    return fake.count ? FP8_CU_SUCCESS : FP8_CU_ERROR_NO_DEVICE;
+}
+
+static const struct {
+    fp8_cu_result result;
+    const char *name, *text;
+} words[] = {
+    {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {FP8_CU_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+static fp8_cu_result fake_cuGetErrorName(fp8_cu_result result, const char **name)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words && !fake.wordless; i++)
+        if (words[i].result == result)
+            return *name = words[i].name, FP8_CU_SUCCESS;
+    *name = NULL;
+    return INVALID_VALUE;
+}
+
+static fp8_cu_result fake_cuGetErrorString(fp8_cu_result result, const char **text)
+{
+    for (size_t i = 0; i < sizeof words / sizeof *words && !fake.wordless; i++)
+        if (words[i].result == result)
+            return *text = words[i].text, FP8_CU_SUCCESS;
+    *text = NULL;
+    return INVALID_VALUE;
+}
+
+static fp8_cu_result fake_cuDeviceGetCount(int *count)
+{
+    CALLED("cuDeviceGetCount");
+    *count = fake.count;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuDeviceGet(fp8_cu_device *device, int ordinal)
+{
+    CALLED("cuDeviceGet");
+    if (!is_device(ordinal))
+        return confused(INVALID_DEVICE);
+    *device = ordinal;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuDeviceGetName(char *name, int bytes, fp8_cu_device device)
+{
+    CALLED("cuDeviceGetName");
+    if (!is_device(device) || bytes < 1)
+        return confused(INVALID_VALUE);
+    strncpy(name, fake.devices[device].name, (size_t)bytes);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuDeviceGetAttribute(int *value, unsigned int which, fp8_cu_device device)
+{
+    CALLED("cuDeviceGetAttribute");
+    if (!is_device(device))
+        return confused(INVALID_DEVICE);
+    const fake_device *d = &fake.devices[device];
+    switch (which) {
+    case FP8_CU_CAPABILITY_MAJOR:
+        return *value = d->major, FP8_CU_SUCCESS;
+    case FP8_CU_CAPABILITY_MINOR:
+        return *value = d->minor, FP8_CU_SUCCESS;
+    case FP8_CU_MULTIPROCESSORS:
+        return *value = d->processors, FP8_CU_SUCCESS;
+    default:
+        return confused(INVALID_VALUE);
+    }
+}
+
+static fp8_cu_result fake_cuDeviceTotalMem(size_t *bytes, fp8_cu_device device)
+{
+    CALLED("cuDeviceTotalMem");
+    if (!is_device(device))
+        return confused(INVALID_DEVICE);
+    *bytes = fake.devices[device].memory_bytes;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuDevicePrimaryCtxRetain(fp8_cu_context *out, fp8_cu_device device)
+{
+    CALLED("cuDevicePrimaryCtxRetain");
+    if (!is_device(device))
+        return confused(INVALID_DEVICE);
+    holds[device]++;
+    fake.retained++;
+    *out = (fp8_cu_context)(void *)&contexts[device];
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuDevicePrimaryCtxRelease(fp8_cu_device device)
+{
+    if (!is_device(device) || holds[device] < 1)
+        return confused(INVALID_CONTEXT);
+    holds[device]--;
+    fake.retained--;
+    return called("cuDevicePrimaryCtxRelease");
+}
+
+/* The device whose primary context it is, if somebody holds it; -1 otherwise. */
+static int device_of(const void *context)
+{
+    for (int i = 0; i < fake.count; i++)
+        if (context == &contexts[i] && holds[i] > 0)
+            return i;
+    return -1;
+}
+
+static fp8_cu_result fake_cuCtxPushCurrent(fp8_cu_context context)
+{
+    CALLED("cuCtxPushCurrent");
+    if (device_of(context) < 0 || depth == MAX_DEPTH)
+        return confused(INVALID_CONTEXT);
+    stack[depth++] = context;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuCtxPopCurrent(fp8_cu_context *out)
+{
+    if (!depth)
+        return confused(INVALID_CONTEXT);
+    *out = stack[--depth];
+    return called("cuCtxPopCurrent");
+}
+
+static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)
+{
+    CALLED("cuMemAlloc");
+    int device = device_of(fake_driver_current());
+    if (device < 0)
+        return confused(INVALID_CONTEXT);
+    if (!bytes)
+        return confused(INVALID_VALUE);
+    for (int i = 0; i < FAKE_BLOCKS && bytes <= fake.devices[device].memory_bytes; i++) {
+        if (atomic_exchange(&blocks[i].taken, 1))
+            continue;
+        blocks[i].device = device;
+        blocks[i].bytes = bytes;
+        fake.memories++;
+        fake.bytes += (long long)bytes;
+        *out = (fp8_cu_pointer)(uintptr_t)&blocks[i];
+        return FP8_CU_SUCCESS;
+    }
+    return OUT_OF_MEMORY;
+}
+
+static fp8_cu_result fake_cuMemFree(fp8_cu_pointer pointer)
+{
+    for (int i = 0; i < FAKE_BLOCKS; i++) {
+        if (pointer != (fp8_cu_pointer)(uintptr_t)&blocks[i] || !blocks[i].taken)
+            continue;
+        if (device_of(fake_driver_current()) != blocks[i].device)
+            return confused(INVALID_CONTEXT);
+        fake.memories--;
+        fake.bytes -= (long long)blocks[i].bytes;
+        blocks[i].taken = 0;
+        return called("cuMemFree");
+    }
+    return confused(INVALID_VALUE);
+}
+
+static fp8_cu_result fake_cuStreamGetCtx(fp8_cu_stream stream, fp8_cu_context *out)
+{
+    CALLED("cuStreamGetCtx");
+    if (device_of(fake_driver_current()) < 0)
+        return confused(INVALID_CONTEXT);
+    for (int i = 0; i <= FOREIGN; i++)
+        if ((const void *)stream == &streams[i])
+            return *out = (fp8_cu_context)(void *)&contexts[i], FP8_CU_SUCCESS;
+    return INVALID_HANDLE;
+}
+
+EXPORT fp8_cu_result cuDriverGetVersion(int *version);
+EXPORT fp8_cu_result cuDriverGetVersion(int *version)
+{
+    CALLED("cuDriverGetVersion");
+    *version = fake.version;
+    return FP8_CU_SUCCESS;
+}
+
+EXPORT fp8_cu_result FAKE_LOOKUP(const char *name, void **out, int since, unsigned long long flags,
+                                 unsigned int *found);
+EXPORT fp8_cu_result FAKE_LOOKUP(const char *name, void **out, int since, unsigned long long flags,
+                                 unsigned int *found)
+{
+    static const struct {
+        const char *name;
+        void (*function)(void);
+        int since;
+    } functions[] = {
+#define ROW(name, since, need, arguments) {#name, (void (*)(void))fake_##name, since},
+        FP8_DRIVER_FUNCTIONS(ROW)
+#undef ROW
+    };
+    fake.lookups++;
+    *out = NULL;
+    *found = 1; /* SYMBOL_NOT_FOUND */
+    if (flags)
+        return confused(INVALID_VALUE);
+    if (fake.missing && !strcmp(fake.missing, name))
+        return NOT_FOUND;
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        if (strcmp(functions[i].name, name) != 0)
+            continue;
+        *found = functions[i].since > since ? 2 : 0; /* VERSION_NOT_SUFFICIENT */
+        if (!*found)
+            memcpy(out, &functions[i].function, sizeof *out);
+        return FP8_CU_SUCCESS;
+    }
+    return NOT_FOUND;
+}
