@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_fault_load.c - every open, stat and read of fp8_load_checkpoint fails, is cut short or
- * interrupted, one after the other: the status says what happened, each layer has the weight that
- * it had or the new one, nothing leaks, and the same load then takes the checkpoint. */
+ * test_fault_load.c - every open, stat and read of fp8_load_checkpoint, and every call on a spill
+ * file, fails, is cut short or interrupted, one after the other: the status says what happened,
+ * each layer has the weight that it had or the new one, nothing leaks, and the same load then takes
+ * what was refused. */
 #include "fault/fault.h"
 #include "support/counted_alloc.h"
 #include "support/layer_maker.h"
@@ -10,6 +11,7 @@
 #include "support/sandbox.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 /* Exit codes of the program that is run under the shim, beside those of fp8_status. */
 enum { NO_SET_UP = 90, TORN_LAYER, NOT_RELOADABLE, WRONG_WEIGHT, LEAK };
@@ -126,6 +128,90 @@ static int loader(const char *path, const char *scheme)
     return a.live ? LEAK : code;
 }
 
+/* ---- a spill file ---------------------------------------------------------------------------- */
+
+/* A weight in pieces that all wait in a file; a piece that fails comes again. */
+static int spill(const fp8_context *ctx, const char *directory, fp8_layer *layer,
+                 const fp8_tensor *w)
+{
+    fp8_load_desc options = FP8_LOAD_DESC_INIT;
+    fp8_load *load = NULL;
+    fp8_status first = FP8_OK;
+    int code = NO_SET_UP;
+    options.max_waiting_bytes = 1;
+    options.spill = directory;
+    if (fp8_load_create(ctx, &options, &load, NULL) == FP8_OK &&
+        fp8_load_add(load, layer, NULL) == FP8_OK)
+        code = 0;
+    for (int64_t i = 0; i < w->shape[0] && !code; i += 8) {
+        fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
+        piece.row = i;
+        piece.data = view_of(*w, i, 8, 0, w->shape[1]);
+        const fp8_status status = fp8_load_write(load, layer, &piece, NULL);
+        first = first ? first : status;
+        if (status != FP8_OK && fp8_load_write(load, layer, &piece, NULL) != FP8_OK)
+            code = NOT_RELOADABLE;
+    }
+    if (!code && fp8_load_finish(load, NULL) != FP8_OK)
+        code = NOT_RELOADABLE;
+    fp8_load_free(load);
+    return code ? code : (int)first;
+}
+
+static int spiller(const char *directory)
+{
+    counted_alloc a = {0};
+    fp8_context *ctx = counted_context(&a);
+    fp8_layer *layers[2] = {0};
+    fp8_layer_desc d = FP8_LAYER_DESC_INIT;
+    fp8_tensor w = made_matrix(FP8_F32, 32, 40, 1);
+    int code = NO_SET_UP;
+    d.n = 32;
+    d.k = 40;
+    if (ctx && fp8_layer_create(ctx, &d, &layers[0], NULL) == FP8_OK &&
+        fp8_layer_create(ctx, &d, &layers[1], NULL) == FP8_OK &&
+        fp8_layer_set_source(layers[1], &w, NULL, 0, NULL) == FP8_OK)
+        code = spill(ctx, directory, layers[0], &w);
+    if (code < NO_SET_UP && sum_of(layers[0]) != sum_of(layers[1]))
+        code = WRONG_WEIGHT;
+    for (int i = 0; i < 2; i++)
+        fp8_layer_free(layers[i]);
+    fp8_context_free(ctx);
+    free(w.data);
+    return a.live ? LEAK : code;
+}
+
+static void a_spill_file_meets_every_failure(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *call, *deed;
+        fp8_status expected;
+    } cases[] = {
+        {"create", "ENOSPC", FP8_E_NO_SPACE}, {"create", "EMFILE", FP8_E_IO},
+        {"pwrite", "ENOSPC", FP8_E_NO_SPACE}, {"pwrite", "EIO", FP8_E_IO},
+        {"pwrite", "short", FP8_OK},          {"pwrite", "EINTR", FP8_OK},
+        {"pread", "EIO", FP8_E_IO},           {"pread", "eof", FP8_E_IO},
+        {"pread", "short", FP8_OK},           {"pread", "EINTR", FP8_OK},
+    };
+    char *argv[] = {"/proc/self/exe", "--spill", (char *)sandbox_path("spill"), NULL};
+    assert_int_equal(mkdir(argv[2], 0777), 0);
+    for (size_t f = 0; f < sizeof cases / sizeof *cases; f++) {
+        fault_plan plan = {cases[f].call, 0, cases[f].deed, "/spill", false};
+        long calls;
+        assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
+        assert_true(calls >= 1);
+        for (plan.at = 1; plan.at <= calls; plan.at++) {
+            const int status = fault_run(&plan, argv, NULL);
+            if (status != (int)cases[f].expected)
+                fail_msg("%s %s at call %ld of %ld: %d", plan.call, plan.deed, plan.at, calls,
+                         status);
+        }
+    }
+}
+
+/* ---- a checkpoint ---------------------------------------------------------------------------- */
+
 static const struct {
     const char *call, *deed;
     fp8_status expected;
@@ -192,6 +278,11 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "--load"))
         return loader(argv[2], argv[3]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_failure_has_its_status)};
+    if (argc == 3 && !strcmp(argv[1], "--spill"))
+        return spiller(argv[2]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_failure_has_its_status),
+        cmocka_unit_test(a_spill_file_meets_every_failure),
+    };
     return cmocka_run_group_tests(tests, make_model, remove_model);
 }
