@@ -126,7 +126,7 @@ int main(int argc, char **argv)
     const int rank = argc > 3 ? atoi(argv[2]) : 0, ranks = argc > 3 ? atoi(argv[3]) : 1;
     fp8_context *ctx;
     mlp m = {0};
-    if (argc != 2 && argc != 4)
+    if ((argc != 2 && argc != 4) || ranks < 1)
         return fprintf(stderr, "usage: engine CHECKPOINT [RANK RANKS]\n"), 2;
     if (fp8_context_create(NULL, &ctx, &err) || find_sizes(ctx, argv[1], &m) ||
         declare(ctx, &m, rank, ranks) || load(ctx, &m, argv[1]) || load(ctx, &m, argv[1]))
