@@ -705,7 +705,8 @@ FP8_API fp8_status fp8_layer_get_info(const fp8_layer *layer, fp8_layer_info *ou
 
 /* Agreement among ranks: values[n] = the element-wise maximum over all ranks, on each of them.
  * `name` is the layer's; ranks ask for the same layers, though perhaps not in the same order if
- * they are given pieces in different orders. Called from the thread that writes. */
+ * they are given pieces in different orders. Called from the thread that writes. A result that is
+ * less than what the rank had is refused (MISMATCH). */
 typedef struct fp8_comm {
     fp8_status (*max)(void *user, const char *name, float *values, int64_t n, fp8_error *err);
     void *user;

@@ -54,18 +54,37 @@ static bool must_agree(const fp8_stage *s)
     return s->whole && s->rules.comm.max && d->ranks > 1 && d->cut != FP8_CUT_NONE;
 }
 
+/* amax[units] = the ranks' maxima; own[units] is scratch. A maximum that is none would be a scale
+ * that clips the weight, or garbage. */
+static fp8_status agree(const fp8_stage *s, const fp8_quant *q, float *amax, float *own,
+                        fp8_error *err)
+{
+    const int64_t units = q->grid_rows * q->grid_cols;
+    const fp8_comm *comm = &s->rules.comm;
+    const char *name = s->layer->desc.name;
+    memcpy(own, amax, (size_t)units * sizeof *own);
+    fp8_error_set(err, FP8_E_IO, -1, "the ranks could not agree on its scales");
+    const fp8_status status = comm->max(comm->user, name, amax, units, err);
+    if (status != FP8_OK)
+        return status;
+    for (int64_t i = 0; i < units; i++) {
+        const bool refuse = q->desc.nan == FP8_NAN_REFUSE;
+        const bool larger = isfinite(amax[i]) ? amax[i] >= own[i] : !refuse;
+        FP8_FAIL_IF(!larger && !isnan(own[i]), err, FP8_E_MISMATCH,
+                    "the ranks agreed on a maximum of %g for scale %lld, this rank has %g",
+                    (double)amax[i], (long long)i, (double)own[i]);
+    }
+    return FP8_OK;
+}
+
 /* Agrees on amax[units] where ranks share the scales, makes operand[units] of it and puts the
  * scales in their places; stored has room for them. */
 static fp8_status make_scales(fp8_stage *s, const fp8_quant *q, fp8_rect at, float *amax,
                               float *operand, void *stored, fp8_error *err)
 {
     const int64_t units = q->grid_rows * q->grid_cols;
-    const fp8_comm *comm = &s->rules.comm;
-    if (must_agree(s)) {
-        const fp8_status status = comm->max(comm->user, s->layer->desc.name, amax, units, err);
-        if (status != FP8_OK)
-            return status;
-    }
+    if (must_agree(s))
+        FP8_TRY(agree(s, q, amax, operand, err));
     FP8_TRY(fp8_quant_scales(s->ctx, q, amax, units, stored, operand, err));
     fp8_build_take_made(&s->build, q, stored, at.row / s->q.unit_rows, at.col / s->q.unit_cols);
     return FP8_OK;

@@ -188,8 +188,8 @@ static fp8_status load_once(const fp8_context *c, void *arg)
     return status;
 }
 
-/* The last piece of a layer whose weight is empty: if there is no memory to finish it, the piece has
- * not been, and comes again. */
+/* The last piece of a layer whose weight is empty: if there is no memory to finish it, the piece
+ * has not been, and comes again. */
 static fp8_status load_bias_alone(const fp8_context *c, void *arg)
 {
     fp8_layer_desc d = desc_of(8, 0, (fp8_grid){1, 0});

@@ -6,6 +6,8 @@
  * by element, what that of one rank is worth there. */
 #include "support/ranks.h"
 
+#include <math.h>
+
 #include <stdio.h>
 
 static fp8_context *ctx;
@@ -502,6 +504,52 @@ static void test_an_agreement_that_fails_can_be_tried_again(void **state)
     free(w.data);
 }
 
+/* A maximum that is none. */
+static fp8_status wrong_max(void *user, const char *name, float *values, int64_t n, fp8_error *err)
+{
+    (void)name;
+    (void)err;
+    const float wrong = *(float *)user;
+    for (int64_t i = 0; i < n; i++)
+        values[i] = wrong;
+    return wrong == 7 ? FP8_E_NO_SPACE : FP8_OK; /* without a word */
+}
+
+static void test_an_agreement_on_no_maximum_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        float wrong;
+        fp8_status status;
+        const char *words;
+    } cases[] = {{NAN, FP8_E_MISMATCH, "agreed on a maximum of nan for scale 0, this rank has "},
+                 {INFINITY, FP8_E_MISMATCH, "of inf"},
+                 {0, FP8_E_MISMATCH, "of 0"},
+                 {-1, FP8_E_MISMATCH, "of -1"},
+                 {7, FP8_E_NO_SPACE, "layer proj: weight: the ranks could not agree"},
+                 {1000, FP8_OK, ""}};
+    fp8_layer_desc d = FP8_LAYER_DESC_INIT;
+    fp8_load_desc options = FP8_LOAD_DESC_INIT;
+    float wrong;
+    d.name = "proj";
+    d.n = d.k = 32;
+    d.ranks = 2;
+    d.cut = FP8_CUT_COLS;
+    options.comm = (fp8_comm){wrong_max, &wrong};
+    fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
+    piece.data = made_matrix(FP8_BF16, 32, 32, 1);
+    for (d.linear.w.grid.rows = 0; d.linear.w.grid.rows < 2; d.linear.w.grid.rows++) {
+        loading l = begin_loading(ctx, &d, &options);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            wrong = cases[i].wrong;
+            assert_refused(fp8_load_write(l.load, l.layer, &piece, &err), cases[i].status,
+                           cases[i].words);
+        }
+        end_loading(&l);
+    }
+    free(piece.data.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -512,6 +560,7 @@ int main(void)
         cmocka_unit_test(test_ranks_agree_on_scales_that_they_share),
         cmocka_unit_test(test_given_scales_of_the_parts),
         cmocka_unit_test(test_an_agreement_that_fails_can_be_tried_again),
+        cmocka_unit_test(test_an_agreement_on_no_maximum_is_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
