@@ -3,19 +3,26 @@
 """FP8Linear and torch.ops.fp8.linear beside PyTorch: one process, one set of cores, a call of each in turn.
 
     FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python bench/python_layers.py [--threads N] [--seconds S]
+        [--only overhead,shapes,model,wrap] [--m 16,64,128,512] [--schemes tensor,channel,weight-only]
 
 overhead: microseconds of an operator's call over the C function's on the same operands (less what ctypes takes).
-model:    all linears of SmolLM2-135M, one after the other, at M rows; ratios are the peer's time over ours.
+shapes:   each shape of a linear of SmolLM2-135M by itself, at M rows, as many copies in turn as the model has; wall and
+          processor time (cpu). Ratios are the peer's time over ours; "least" of the two peers' wall times.
+model:    all linears of SmolLM2-135M, one after the other, at M rows.
 wrap:     FP8Linear with its codes, beside the same formula in eager PyTorch."""
 import argparse
 import ctypes
 import functools
+import itertools
 import os
 import time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--seconds", type=float, default=3.0, help="for each case")
+parser.add_argument("--only", default="overhead,shapes,model,wrap", help="parts")
+parser.add_argument("--m", default="16,64,128,512", help="rows of shapes")
+parser.add_argument("--schemes", default="tensor,channel,weight-only")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(options.threads)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads of one side must not slow the other
@@ -29,6 +36,7 @@ from fp8 import _c, arrays, errors, ops  # noqa: E402
 # Linears of SmolLM2-135M: q, k, v, o, gate, up, down.
 LAYER = [(576, 576), (192, 576), (192, 576), (576, 576), (1536, 576), (1536, 576), (576, 1536)]
 LAYERS = 30
+HEAD = (49152, 576)
 
 
 def seconds_of(call, count):
@@ -47,6 +55,21 @@ def interleave(calls, batch=1):
     while time.perf_counter() < end or best[-1] == float("inf"):
         for i, call in enumerate(calls):
             best[i] = min(best[i], seconds_of(call, batch))
+    return best
+
+
+def interleave_cpu(calls):
+    """The least wall and processor seconds of each."""
+    best = [[float("inf"), float("inf")] for _ in calls]
+    end = time.perf_counter() + options.seconds
+    for call in calls:
+        call()
+    while time.perf_counter() < end or best[-1][0] == float("inf"):
+        for i, call in enumerate(calls):
+            wall, cpu = time.perf_counter(), time.process_time()
+            call()
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            best[i] = [min(best[i][0], wall), min(best[i][1], cpu)]
     return best
 
 
@@ -75,11 +98,36 @@ def linear_of(weight):
     return made
 
 
-def model():
-    weights = [torch.randn(n, k).bfloat16() / k**0.5 for _ in range(LAYERS) for n, k in LAYER]
+def sides_of(shapes):
+    """The linears of each side."""
+    weights = [torch.randn(n, k).bfloat16() / k**0.5 for n, k in shapes]
     sides = {"bf16": [linear_of(w) for w in weights], "f32": [linear_of(w.float()) for w in weights]}
-    for scheme in ("tensor", "channel", "weight-only"):
+    for scheme in options.schemes.split(","):
         sides[scheme] = [fp8.enable_fp8_gemm(linear_of(w), options=fp8.FP8GemmOptions(scheme=scheme)) for w in weights]
+    return sides
+
+
+def in_turn(layers, x):
+    turn = itertools.cycle(layers)
+    return lambda: next(turn)(x)
+
+
+def shape(n, k, copies):
+    sides = sides_of([(n, k)] * copies)
+    for m in map(int, options.m.split(",")):
+        x = torch.randn(m, k).bfloat16()
+        with torch.inference_mode():
+            times = interleave_cpu([in_turn(layers, x.float() if name == "f32" else x) for name, layers in sides.items()])
+        times = dict(zip(sides, times))
+        least = min(times["bf16"][0], times["f32"][0])
+        print(f"bench python_layers shape={m}x{n}x{k} threads={options.threads} "
+              + " ".join(f"{name}_us={wall * 1e6:.4g} {name}_cpu_us={cpu * 1e6:.4g}" for name, (wall, cpu) in times.items()) + " "
+              + " ".join(f"{name}_vs_least={least / times[name][0]:.3g} {name}_cpu_vs_bf16={times['bf16'][1] / times[name][1]:.3g}"
+                         for name in times if name not in ("bf16", "f32")), flush=True)
+
+
+def model():
+    sides = sides_of(LAYER * LAYERS)
     for m in (1, 512):
         inputs = {k: torch.randn(m, k).bfloat16() for _, k in LAYER}
         high = {k: x.float() for k, x in inputs.items()}
@@ -114,8 +162,16 @@ def wrap(name, shapes):
 
 
 print(f"bench python_layers torch={torch.__version__} threads={options.threads} statistic=least")
-overhead(64, 64)
-overhead(576, 576)
-model()
-wrap("smollm2-135m", LAYER * 6)
-wrap("llama-1b", [(2048, 2048), (8192, 2048)])
+parts = options.only.split(",")
+if "overhead" in parts:
+    overhead(64, 64)
+    overhead(576, 576)
+if "shapes" in parts:
+    for each in dict.fromkeys(LAYER):
+        shape(*each, LAYER.count(each) * LAYERS)
+    shape(*HEAD, 1)
+if "model" in parts:
+    model()
+if "wrap" in parts:
+    wrap("smollm2-135m", LAYER * 6)
+    wrap("llama-1b", [(2048, 2048), (8192, 2048)])
