@@ -120,14 +120,6 @@ typedef struct fp8_prepared_x {
     bool folds; /* scales along K are folded into rows of BF16, what is left is [m,1] */
 } fp8_prepared_x;
 
-/* Bytes of workspace for m rows: of what is kept, and of what preparing needs meanwhile. false: too
- * large. */
-bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *kept,
-                          uint64_t *meanwhile);
-/* Checks, quantizes and lays out x[m,k] as out->dtype, with out->folds. Errors: SCALE, NAN. */
-fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
-                         void *kept, void *meanwhile, fp8_prepared_x *out, fp8_error *err);
-
 /* ---- scales along K that are powers of two, linear_fold.c ---- */
 
 /* Whether W's scales can be folded, which is w_folds; reads its scales, and codes where it must. */

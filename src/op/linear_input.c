@@ -9,37 +9,26 @@
  *     bf16 that folds: linear_fold.c       scale[i], what is left
  *
  * X in high precision is quantized first, if the activation asks for it, a few rows at a time. */
+#include "op/linear_input.h"
 #include "base/size.h"
 #include "number/dtype.h"
-#include "op/cast.h"
 #include "op/crew.h"
-#include "op/linear.h"
 #include "op/quant_steps.h"
 #include "op/tensor_check.h"
 
 #include <math.h>
+#include <sched.h>
 #include <string.h>
 
 enum {
-    ROW_GAP = 32, /* elements between rows, so that their addresses differ in all bits */
-    PIECE_ELEMENTS = 1 << 15, /* what a worker prepares at once, about */
+    ROW_GAP = 32,            /* elements between rows, so that their addresses differ in all bits */
+    MOST_ELEMENTS = 1 << 15, /* of a piece, about .. */
+    LEAST_ELEMENTS = 1 << 11,
+    PATIENCE = 1 << 12, /* looks at a piece before the thread is given away */
 };
 
-typedef struct input_job {
-    const fp8_linear *linear;
-    const fp8_tensor *x, *x_scales;
-    fp8_prepared_x out;
-    fp8_quant q;
-    fp8_caster caster;      /* from codes, or from X, to rows */
-    fp8_load_fn load_scale; /* of q.scale, or of x_scales */
-    int64_t piece_rows;
-    uint8_t *workers; /* [workers, worker_bytes] */
-    uint64_t worker_bytes;
-    float static_operand;
-    float tensor_operand, tensor_scale; /* of a dynamic scale for all of X */
-    int64_t refused;                    /* element that the NaN policy refuses, else INT64_MAX */
-    int64_t bad_scale;                  /* index of a scale of X that is none, else INT64_MAX */
-} input_job;
+/* What has become of a piece. */
+enum { PIECE_NEW, PIECE_TAKEN, PIECE_READY };
 
 /* A worker's part of the workspace, for the rows of a piece. */
 typedef struct bench {
@@ -58,9 +47,10 @@ static int64_t scale_columns(const fp8_linear_plan *p)
     return fp8_ceil_div(p->k, p->x_unit_cols);
 }
 
-static int64_t piece_rows(int64_t m, int64_t k)
+/* Of a piece, at most. */
+static int64_t most_rows(const fp8_linear_plan *p, int64_t m)
 {
-    const int64_t rows = PIECE_ELEMENTS / (k > 0 ? k : 1);
+    const int64_t rows = MOST_ELEMENTS / (p->k > 0 ? p->k : 1);
     return fp8_min_i64(rows > 0 ? rows : 1, m > 0 ? m : 1);
 }
 
@@ -72,7 +62,7 @@ static uint64_t bench_bytes(const fp8_linear_plan *p, int64_t rows)
     return fp8_align(elements) + 2 * scales;
 }
 
-static bench bench_of(const input_job *job, int64_t worker)
+static bench bench_of(const fp8_input *job, int64_t worker)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const int64_t rows = job->piece_rows;
@@ -82,29 +72,35 @@ static bench bench_of(const input_job *job, int64_t worker)
     return (bench){base, (float *)(void *)(end - 2 * scales), end - scales};
 }
 
-static int64_t worker_count(const fp8_linear *l, int64_t m, int64_t rows)
-{
-    return fp8_min_i64(l->ctx->threads, fp8_ceil_div(m, rows));
-}
+/* The workspace: | rows | scales | pieces, at most 2 a row | one bench a worker |, aligned. */
+typedef struct input_size {
+    uint64_t rows, scales, pieces, benches;
+} input_size;
 
-bool fp8_prepared_x_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *kept,
-                          uint64_t *meanwhile)
+static bool size_input(const fp8_linear *l, fp8_dtype dtype, int64_t m, input_size *size)
 {
-    const fp8_linear_plan *p = &linear->plan;
-    const uint64_t row = (uint64_t)row_stride(linear) * (uint64_t)(fp8_dtype_bits(dtype) / 8);
+    const uint64_t row = (uint64_t)row_stride(l) * (uint64_t)(fp8_dtype_bits(dtype) / 8);
     uint64_t rows, scales;
     if (!fp8_size_mul((uint64_t)m, row, &rows) ||
-        !fp8_size_mul((uint64_t)m, (uint64_t)linear->cuts.count * sizeof(float), &scales) ||
-        rows > INT64_MAX / 2 || scales > INT64_MAX / 4)
+        !fp8_size_mul((uint64_t)m, (uint64_t)l->cuts.count * sizeof(float), &scales) ||
+        rows > INT64_MAX / 4 || scales > INT64_MAX / 4)
         return false;
-    *kept = fp8_align(rows) + fp8_align(scales);
-    const int64_t piece = piece_rows(m, p->k);
-    *meanwhile = (uint64_t)worker_count(linear, m, piece) * bench_bytes(p, piece);
+    *size = (input_size){fp8_align(rows), fp8_align(scales), fp8_align(2 * (uint64_t)m),
+                         (uint64_t)l->ctx->threads * bench_bytes(&l->plan, most_rows(&l->plan, m))};
+    return true;
+}
+
+bool fp8_input_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *bytes)
+{
+    input_size size;
+    if (!size_input(linear, dtype, m, &size))
+        return false;
+    *bytes = size.rows + size.scales + size.pieces + size.benches;
     return true;
 }
 
 /* Row i of X side by side: where it lies, or gathered into `to`. */
-static const void *contiguous_row(const input_job *job, int64_t i, uint8_t *to)
+static const void *contiguous_row(const fp8_input *job, int64_t i, uint8_t *to)
 {
     const fp8_tensor *x = job->x;
     const size_t bytes = (size_t)(fp8_dtype_bits(x->dtype) / 8);
@@ -115,14 +111,14 @@ static const void *contiguous_row(const input_job *job, int64_t i, uint8_t *to)
     return to;
 }
 
-static void *prepared_row(const input_job *job, int64_t i)
+static void *prepared_row(const fp8_input *job, int64_t i)
 {
     const int64_t bytes = fp8_dtype_bits(job->out.dtype) / 8;
     return (char *)job->out.rows + i * job->out.stride * bytes;
 }
 
 /* The scales of row i, one for each unit of columns, are fp32 in `scale`. */
-static void place_scales(const input_job *job, int64_t i, const float *scale)
+static void place_scales(const fp8_input *job, int64_t i, const float *scale)
 {
     const fp8_linear *l = job->linear;
     const int64_t unit = l->plan.x_unit_cols;
@@ -153,7 +149,7 @@ static void spread(const fp8_cuts *cuts, char *row, int64_t bytes)
 }
 
 /* Row i of the result from k codes or elements side by side, and their scales (NULL = none). */
-static void lay_out_row(const input_job *job, int64_t i, const void *from, const float *scale)
+static void lay_out_row(const fp8_input *job, int64_t i, const void *from, const float *scale)
 {
     const fp8_linear *l = job->linear;
     const int64_t k = l->plan.k, bytes = fp8_dtype_bits(job->out.dtype) / 8;
@@ -168,7 +164,7 @@ static void lay_out_row(const input_job *job, int64_t i, const void *from, const
 
 /* ---- X comes as codes ---- */
 
-static void take_codes(input_job *job, int64_t i, const bench *b)
+static void take_codes(fp8_input *job, int64_t i, const bench *b)
 {
     const int64_t columns = scale_columns(&job->linear->plan);
     const int64_t scale_row = job->linear->plan.desc.x.grid.rows ? i : 0;
@@ -184,7 +180,7 @@ static void take_codes(input_job *job, int64_t i, const bench *b)
 /* ---- X is quantized here ---- */
 
 /* Operands and stored scales of rows [begin, end) in the bench; false if refused. */
-static bool make_scales(input_job *job, int64_t begin, int64_t end, const bench *b,
+static bool make_scales(fp8_input *job, int64_t begin, int64_t end, const bench *b,
                         const fp8_quant *q, const fp8_tensor *x)
 {
     fp8_slab slab = fp8_slab_of(job->linear->ctx, q, x, 0);
@@ -203,7 +199,7 @@ static bool make_scales(input_job *job, int64_t begin, int64_t end, const bench 
     return false;
 }
 
-static void quantize_rows(input_job *job, int64_t begin, int64_t end, const bench *b)
+static void quantize_rows(fp8_input *job, int64_t begin, int64_t end, const bench *b)
 {
     fp8_quant q = job->q;
     fp8_tensor x = *job->x;
@@ -230,7 +226,7 @@ static void quantize_rows(input_job *job, int64_t begin, int64_t end, const benc
 }
 
 /* The one scale of all of X, dynamic or static, and what codes are made with. */
-static fp8_status tensor_scale(input_job *job, fp8_error *err)
+static fp8_status tensor_scale(fp8_input *job, fp8_error *err)
 {
     const fp8_context *ctx = job->linear->ctx;
     const fp8_quant *q = &job->q;
@@ -252,12 +248,15 @@ static fp8_status tensor_scale(input_job *job, fp8_error *err)
 
 /* ---- all kinds ---- */
 
-static void input_task(void *arg, int64_t task, int64_t worker)
+static void prepare_piece(fp8_input *job, int64_t piece, int64_t worker)
 {
-    input_job *job = arg;
     const bench b = bench_of(job, worker);
-    const int64_t begin = task * job->piece_rows;
-    const int64_t end = fp8_min_i64(begin + job->piece_rows, job->x->shape[0]);
+    const int64_t block = piece / job->block_pieces * job->block_rows;
+    const int64_t block_end = fp8_min_i64(block + job->block_rows, job->x->shape[0]);
+    const int64_t begin = block + piece % job->block_pieces * job->piece_rows;
+    const int64_t end = fp8_min_i64(begin + job->piece_rows, block_end);
+    if (begin >= end) /* of the last block */
+        return;
     const fp8_activation kind = job->linear->plan.desc.activation;
     if (kind == FP8_ACTIVATION_DYNAMIC || kind == FP8_ACTIVATION_STATIC) {
         quantize_rows(job, begin, end, &b);
@@ -270,7 +269,50 @@ static void input_task(void *arg, int64_t task, int64_t worker)
             lay_out_row(job, i, contiguous_row(job, i, b.codes), NULL);
 }
 
-static fp8_status check_x_scales(const input_job *job, fp8_error *err)
+/* Prepares a piece that nobody has begun. */
+static void try_piece(fp8_input *job, int64_t piece, int64_t worker)
+{
+    uint8_t *state = &job->pieces[piece], is_new = PIECE_NEW;
+    if (__atomic_load_n(state, __ATOMIC_RELAXED) != PIECE_NEW ||
+        !__atomic_compare_exchange_n(state, &is_new, PIECE_TAKEN, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED))
+        return;
+    prepare_piece(job, piece, worker);
+    __atomic_store_n(state, PIECE_READY, __ATOMIC_RELEASE);
+}
+
+static void await_piece(const fp8_input *job, int64_t piece)
+{
+    int64_t looks = 0;
+    while (__atomic_load_n(&job->pieces[piece], __ATOMIC_ACQUIRE) != PIECE_READY)
+        if (++looks % PATIENCE == 0)
+            sched_yield();
+}
+
+void fp8_input_need(fp8_input *input, int64_t block, int64_t worker)
+{
+    const int64_t first = block * input->block_pieces, end = first + input->block_pieces;
+    for (int64_t piece = first; piece < end; piece++)
+        try_piece(input, piece, worker);
+    for (int64_t piece = first; piece < end; piece++)
+        await_piece(input, piece);
+}
+
+static void piece_task(void *arg, int64_t piece, int64_t worker)
+{
+    try_piece(arg, piece, worker);
+}
+
+/* Whether a row can be refused once begin has seen what it checks for all. An F16 scale can be too
+ * large; a scale of any other dtype cannot, since it is no larger than the amax. */
+static bool may_refuse(const fp8_linear_plan *p)
+{
+    const bool finds_scales = p->desc.activation == FP8_ACTIVATION_DYNAMIC && p->desc.x.grid.rows;
+    return p->desc.activation == FP8_ACTIVATION_CODES ||
+           (finds_scales && (p->desc.x.nan == FP8_NAN_REFUSE || p->desc.x_scale == FP8_F16));
+}
+
+static fp8_status check_x_scales(const fp8_input *job, fp8_error *err)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const fp8_dtype dtype = job->x_scales ? job->x_scales->dtype : FP8_DTYPE_NONE;
@@ -287,7 +329,7 @@ static fp8_status check_x_scales(const input_job *job, fp8_error *err)
 }
 
 /* What the rows are made of, and by which rule. */
-static fp8_status prepare_job(input_job *job, fp8_error *err)
+static fp8_status prepare_job(fp8_input *job, fp8_error *err)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     fp8_dtype from = job->x->dtype;
@@ -306,7 +348,7 @@ static fp8_status prepare_job(input_job *job, fp8_error *err)
     return FP8_OK;
 }
 
-static fp8_status verdict(const input_job *job, fp8_error *err)
+static fp8_status verdict(const fp8_input *job, fp8_error *err)
 {
     const int64_t columns = scale_columns(&job->linear->plan);
     if (job->refused != INT64_MAX)
@@ -319,29 +361,48 @@ static fp8_status verdict(const input_job *job, fp8_error *err)
                        rule);
 }
 
-fp8_status fp8_prepare_x(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
-                         void *kept, void *meanwhile, fp8_prepared_x *out, fp8_error *err)
+/* As many pieces in a block as make one for every worker, unless they become too small. */
+static void cut_pieces(fp8_input *input, int64_t block_rows)
+{
+    const fp8_linear *l = input->linear;
+    const int64_t k = l->plan.k > 0 ? l->plan.k : 1, m = input->x->shape[0];
+    const int64_t share = fp8_ceil_div(m, l->ctx->threads), least = LEAST_ELEMENTS / k;
+    const int64_t rows = fp8_min_i64(most_rows(&l->plan, m), share > least ? share : least);
+    input->block_rows = block_rows;
+    input->block_pieces = fp8_ceil_div(block_rows, rows > 0 ? rows : 1);
+    input->piece_rows = fp8_ceil_div(block_rows, input->block_pieces);
+}
+
+fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8_tensor *x,
+                           const fp8_tensor *x_scales, fp8_prepared_x out, int64_t block_rows,
+                           void *workspace, fp8_error *err)
 {
     const fp8_linear_plan *p = &linear->plan;
     const int64_t m = x->shape[0];
-    input_job job = {.linear = linear, .x = x, .x_scales = x_scales, .out = *out};
-    job.out.stride = row_stride(linear);
-    job.out.rows = kept;
-    const uint64_t row_bytes = (uint64_t)(job.out.stride * (fp8_dtype_bits(out->dtype) / 8));
-    if (p->x_is_scaled && !(p->x_along_k && out->dtype == FP8_F32)) {
-        job.out.scale = (float *)(void *)((char *)kept + fp8_align((uint64_t)m * row_bytes));
-        job.out.scale_count = p->x_along_k && !out->folds ? linear->cuts.count : 1;
+    uint8_t *base = workspace;
+    input_size size;
+    FP8_FAIL_IF(!size_input(linear, out.dtype, m, &size), err, FP8_E_SHAPE,
+                "linear: %lld rows do not fit in memory", (long long)m);
+    *input = (fp8_input){.linear = linear, .x = x, .x_scales = x_scales, .out = out};
+    input->out.stride = row_stride(linear);
+    input->out.rows = base;
+    if (p->x_is_scaled && !(p->x_along_k && out.dtype == FP8_F32)) {
+        input->out.scale = (float *)(void *)(base + size.rows);
+        input->out.scale_count = p->x_along_k && !out.folds ? linear->cuts.count : 1;
     }
-    job.piece_rows = piece_rows(m, p->k);
-    job.workers = meanwhile;
-    job.worker_bytes = bench_bytes(p, job.piece_rows);
-    job.refused = job.bad_scale = INT64_MAX;
-    FP8_TRY(check_x_scales(&job, err));
+    cut_pieces(input, block_rows);
+    const int64_t pieces = fp8_ceil_div(m, block_rows) * input->block_pieces;
+    input->pieces = base + size.rows + size.scales;
+    input->workers = input->pieces + size.pieces;
+    input->worker_bytes = bench_bytes(p, most_rows(p, m));
+    input->refused = input->bad_scale = INT64_MAX;
+    memset(input->pieces, PIECE_NEW, (size_t)pieces);
+    FP8_TRY(check_x_scales(input, err));
     if (m == 0)
         return FP8_OK;
-    FP8_TRY(prepare_job(&job, err));
-    const int64_t tasks = fp8_ceil_div(m, job.piece_rows);
-    fp8_run_crew(linear->ctx, worker_count(linear, m, job.piece_rows), tasks, input_task, &job);
-    *out = job.out;
-    return verdict(&job, err);
+    FP8_TRY(prepare_job(input, err));
+    if (!may_refuse(p))
+        return FP8_OK;
+    fp8_run_crew(linear->ctx, linear->ctx->threads, pieces, piece_task, input);
+    return verdict(input, err);
 }

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias in three steps: X is prepared, tasks of some rows
- * of X by a group of panels of W are multiplied, and each row of a task's result is scaled, gets
- * the bias and is rounded. Everything lives in the caller's workspace:
+ * linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias. A task is some rows of X by a group of panels of
+ * W: the rows are prepared, unless another task has done so, they are multiplied, and each row of
+ * the result is scaled, gets the bias and is rounded. Everything lives in the caller's workspace:
  *
- *     | X as the kernel reads it, its scales | what preparing X needs, then one bench a worker |
- */
+ *     | X as the kernel reads it, and what preparing it needs | one bench a worker | */
 #include "base/size.h"
 #include "number/dtype.h"
-#include "op/cast.h"
 #include "op/crew.h"
-#include "op/linear.h"
+#include "op/linear_input.h"
 #include "op/tensor_check.h"
 
 #include <string.h>
@@ -25,7 +23,8 @@ typedef struct run_job {
     fp8_kernel_finish *finish;
     fp8_caster scale_caster; /* of W's scales to fp32 */
     const fp8_cuts *cuts;    /* where the kernel needs them */
-    fp8_prepared_x x;
+    fp8_input *input;
+    fp8_prepared_x x; /* of input */
     fp8_tensor *y;
     fp8_dtype rounded;    /* of FP8_WEIGHT_ROUNDED */
     int64_t rows, panels; /* of X and W in a task */
@@ -258,6 +257,7 @@ static void run_task(void *arg, int64_t task, int64_t worker)
     const int64_t rows = fp8_min_i64(job->rows, job->y->shape[0] - row);
     const int64_t cols = fp8_min_i64(job->panels * FP8_PANEL_ROWS, p->n - n);
     const bench b = bench_of(job, worker);
+    fp8_input_need(job->input, task / job->groups, worker);
     if (p->k == 0)
         memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
     else
@@ -267,17 +267,47 @@ static void run_task(void *arg, int64_t task, int64_t worker)
 
 /* ---- the whole ---- */
 
-/* Rows of X and panels of W in a task: as many as the kernel takes, fewer if that leaves threads
- * without work. */
+/* Rows of X in each of so many blocks: whole tiles of any kernel. */
+static int64_t block_rows(int64_t m, int64_t blocks)
+{
+    enum { TILE = 16 };
+    const int64_t rows = fp8_ceil_div(m, blocks);
+    return fp8_min_i64(rows < TILE ? rows : fp8_ceil_div(rows, TILE) * TILE, m);
+}
+
+/* What the longest of `threads` workers has to do when X is cut into blocks of `rows` and W into
+ * groups of `panels`: rows times panels. Decoding a panel counts as some rows, and a narrow group
+ * is slower than its share. */
+static int64_t longest_work(const fp8_linear *l, int64_t m, int64_t threads, int64_t rows,
+                            int64_t panels)
+{
+    enum { DECODE_ROWS = 6, NARROW_PERCENT = 4 };
+    const int64_t groups = fp8_ceil_div(fp8_ceil_div(l->plan.n, FP8_PANEL_ROWS), panels);
+    const int64_t tasks = fp8_ceil_div(m, rows) * groups;
+    const int64_t percent = 100 + NARROW_PERCENT * (FP8_PANEL_GROUP / panels - 1);
+    return fp8_ceil_div(tasks, threads) * panels * (rows + DECODE_ROWS) * percent;
+}
+
+/* Rows of X and panels of W in a task: as many as the kernel takes, fewer where that shares the
+ * work better. */
 static void cut_tasks(run_job *job, int64_t m, int64_t threads)
 {
-    const int64_t panels = fp8_ceil_div(job->linear->plan.n, FP8_PANEL_ROWS);
-    job->rows = fp8_min_i64(job->kernel->rows, m > 0 ? m : 1);
+    const fp8_linear *l = job->linear;
+    const int64_t fewest = m > 0 ? fp8_ceil_div(m, job->kernel->rows) : 1;
+    int64_t least = INT64_MAX;
+    job->rows = 1; /* of m = 0 */
     job->panels = FP8_PANEL_GROUP;
-    while (job->panels > 1 &&
-           fp8_ceil_div(panels, job->panels) * fp8_ceil_div(m, job->rows) < threads)
-        job->panels /= 2;
-    job->groups = fp8_ceil_div(panels, job->panels);
+    for (int64_t panels = FP8_PANEL_GROUP; panels > 0; panels /= 2)
+        for (int64_t blocks = fewest; blocks < fewest + threads && blocks <= m; blocks++) {
+            const int64_t rows = block_rows(m, blocks);
+            const int64_t work = longest_work(l, m, threads, rows, panels);
+            if (work < least) {
+                least = work;
+                job->rows = rows;
+                job->panels = panels;
+            }
+        }
+    job->groups = fp8_ceil_div(fp8_ceil_div(l->plan.n, FP8_PANEL_ROWS), job->panels);
 }
 
 static int64_t worker_count(const fp8_linear *l, int64_t m)
@@ -288,16 +318,13 @@ static int64_t worker_count(const fp8_linear *l, int64_t m)
     return l->ctx->threads;
 }
 
-/* Bytes for one kernel: *kept for X, *rest for what follows it. */
+/* Bytes for one kernel: *input for X, *benches for what follows it. */
 static bool bytes_for(const fp8_linear *l, const fp8_panel_kernel *kernel, int64_t m,
-                      uint64_t *kept, uint64_t *rest)
+                      uint64_t *input, uint64_t *benches)
 {
     const int64_t rows = fp8_min_i64(kernel->rows, m > 0 ? m : 1);
-    if (!fp8_prepared_x_bytes(l, kernel->x, m, kept, rest))
-        return false;
-    const uint64_t benches = (uint64_t)worker_count(l, m) * bench_bytes(l, kernel, rows);
-    *rest = *rest > benches ? *rest : benches;
-    return true;
+    *benches = (uint64_t)worker_count(l, m) * bench_bytes(l, kernel, rows);
+    return fp8_input_bytes(l, kernel->x, m, input);
 }
 
 /* The most that any kernel needs that may be chosen for at most m rows. */
@@ -310,13 +337,13 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
     *bytes = fp8_linear_dx_bytes(linear, m);
     const fp8_panel_kernel *kernel;
     for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
-        uint64_t kept, rest;
+        uint64_t input, benches;
         if (kernel->isa > linear->ctx->isa)
             continue;
-        FP8_FAIL_IF(!bytes_for(linear, kernel, m, &kept, &rest), err, FP8_E_SHAPE,
+        FP8_FAIL_IF(!bytes_for(linear, kernel, m, &input, &benches), err, FP8_E_SHAPE,
                     "linear: a workspace for %lld rows does not fit in memory", (long long)m);
-        if (kept + rest + FP8_ALIGN > *bytes)
-            *bytes = kept + rest + FP8_ALIGN;
+        if (input + benches + FP8_ALIGN > *bytes)
+            *bytes = input + benches + FP8_ALIGN;
     }
     return FP8_OK;
 }
@@ -380,15 +407,17 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     FP8_TRY(check_run(linear, x, x_scales, y, err));
     FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
                                        err));
-    run_job job = {.linear = linear, .y = y};
+    fp8_input input;
+    run_job job = {.linear = linear, .y = y, .input = &input};
     const int64_t m = x->shape[0], workers = worker_count(linear, m);
     uint8_t *base = (uint8_t *)fp8_align((uintptr_t)workspace);
-    uint64_t kept, rest;
+    uint64_t input_bytes, benches;
     choose(&job, x, x_scales);
-    bytes_for(linear, job.kernel, m, &kept, &rest);
-    FP8_TRY(fp8_prepare_x(linear, x, x_scales, base, base + kept, &job.x, err));
+    bytes_for(linear, job.kernel, m, &input_bytes, &benches);
     cut_tasks(&job, m, workers);
-    job.benches = base + kept;
+    FP8_TRY(fp8_input_begin(&input, linear, x, x_scales, job.x, job.rows, base, err));
+    job.x = input.out;
+    job.benches = base + input_bytes;
     job.bench_bytes = bench_bytes(linear, job.kernel, job.rows);
     const int64_t tasks = fp8_ceil_div(m, job.rows) * job.groups;
     fp8_run_crew(linear->ctx, workers, tasks, run_task, &job);

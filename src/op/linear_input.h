@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * linear_input.h - X[M,K] on its way to the kernels. A block of rows is prepared by who needs it
+ * first, in pieces if several do: what prepares a row is then likely to multiply it, and finds it
+ * in its cache; and no loop over the threads is spent on it.
+ *
+ * A worker that needs rows which another one is at waits for it. That cannot go wrong, whatever
+ * threads the workers run on: a piece is taken only by a worker that then runs to its end. */
+#ifndef FP8_OP_LINEAR_INPUT_H
+#define FP8_OP_LINEAR_INPUT_H
+
+#include "number/dtype.h"
+#include "op/cast.h"
+#include "op/linear.h"
+#include "op/quantize.h"
+
+typedef struct fp8_input {
+    const fp8_linear *linear;
+    const fp8_tensor *x, *x_scales;
+    fp8_prepared_x out;
+    fp8_quant q;
+    fp8_caster caster;              /* from codes, or from X, to rows */
+    fp8_load_fn load_scale;         /* of q.scale, or of x_scales */
+    int64_t block_rows, piece_rows; /* a block's last piece may be shorter */
+    int64_t block_pieces;
+    uint8_t *pieces;  /* [blocks, block_pieces]: what has become of each */
+    uint8_t *workers; /* [workers, worker_bytes] */
+    uint64_t worker_bytes;
+    float tensor_operand, tensor_scale; /* of a scale for all of X */
+    int64_t refused;                    /* element that the NaN policy refuses, else INT64_MAX */
+    int64_t bad_scale;                  /* index of a scale of X that is none, else INT64_MAX */
+} fp8_input;
+
+/* Bytes of workspace for m rows of X in a dtype. false: too large. */
+bool fp8_input_bytes(const fp8_linear *linear, fp8_dtype dtype, int64_t m, uint64_t *bytes);
+
+/* Checks x[m,k] and starts its way to out, of which dtype and folds are given, in blocks of
+ * block_rows; rows that may be refused are prepared at once. The tensors and the workspace must
+ * outlive *input. Errors: those of x and x_scales, SCALE, NAN. */
+fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8_tensor *x,
+                           const fp8_tensor *x_scales, fp8_prepared_x out, int64_t block_rows,
+                           void *workspace, fp8_error *err);
+
+/* When it returns, the rows of a block are there. `worker` in [0, threads) tells apart those who
+ * call it at the same time. */
+void fp8_input_need(fp8_input *input, int64_t block, int64_t worker);
+
+#endif
