@@ -31,4 +31,4 @@ __all__ = ["Checkpoint", "Context", "Conversion", "Finding", "Linear", "Progress
 def __getattr__(name: str) -> object:
     if name not in _LAZY:
         raise AttributeError(f"module 'fp8' has no attribute {name!r}")
-    return getattr(importlib.import_module("." + _LAZY[name], __name__), name)
+    return globals().setdefault(name, getattr(importlib.import_module("." + _LAZY[name], __name__), name))

@@ -110,8 +110,7 @@ def _declared(n: int, k: int, scheme: str, rule: str) -> None:
 
 def _wrapped(module: nn.Linear, options: FP8GemmOptions) -> FP8Linear:
     made = FP8Linear(module, options=options)
-    for hooks in _HOOKS:
-        setattr(made, hooks, getattr(module, hooks))
+    made.__dict__.update({hooks: module.__dict__[hooks] for hooks in _HOOKS})
     if options.materialize_fp8_on_wrap and options.cpu == "fp8" and can_materialize(made):
         made.materialize_fp8_weight()
     return made

@@ -30,13 +30,19 @@ _changing = threading.Lock()  # held while a layer gets codes: who comes second 
 def take_weight(layer: FP8Linear, weight: Tensor) -> None:
     """The layer's high-precision weight is `weight` from now on: itself, or a bf16 copy on the host."""
     if layer.options.fp16_weight_storage == "keep" or weight.is_meta:
-        layer._parameters["weight"] = weight  # type: ignore[assignment]
-        layer._source = None
+        layer._parameters["weight"], source = weight, None  # type: ignore[assignment]
     else:
-        layer._parameters["weight"] = None
-        offload = layer.options.fp16_weight_storage == "cpu_offload"
-        layer._source = weight.detach().to(device="cpu", dtype=torch.bfloat16, copy=offload)
+        layer._parameters["weight"], source = None, _host(weight, torch.bfloat16)
+        if layer.options.fp16_weight_storage == "cpu_offload" and source.data_ptr() == weight.data_ptr():
+            source = source.clone()
+    layer.__dict__["_source"] = source
     layer._layer.made_of = None
+
+
+def _host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """The tensor's numbers on the host, itself if they are there."""
+    tensor = tensor.detach()
+    return tensor if tensor.dtype == dtype and tensor.is_cpu else tensor.to(device="cpu", dtype=dtype)
 
 
 def _stamp(tensor: Tensor | None) -> Any:
@@ -75,21 +81,19 @@ def _bring_up_to_date(layer: FP8Linear) -> None:
         if tensor is not None and tensor.is_meta:
             raise RuntimeError(f"FP8Linear's {name} is on the meta device; load it before the layer is used")
     if _is_of_the_weight(layer):
-        layer._layer.set_bias(_host(bias))
+        layer._layer.set_bias(_added(bias))
     elif source is not None:
-        layer._layer.set_source(source.detach().to(device="cpu", dtype=torch.bfloat16), _host(bias))
+        layer._layer.set_source(_host(source, torch.bfloat16), _added(bias))
     else:
         raise RuntimeError("FP8Linear has no high-precision weight to quantize: with fp16_weight_storage='discard' it is gone "
                            "once codes exist, and they were invalidated")
     layer._layer.made_of = _stamp(weight), _stamp(bias)
     if layer.options.fp16_weight_storage == "discard":
-        layer._source = None
+        layer.__dict__["_source"] = None
 
 
-def _host(bias: Tensor | None) -> Tensor | None:
-    if bias is None:
-        return None
-    return bias.detach().to(device="cpu", dtype=torch.float32 if bias.dtype == torch.float64 else bias.dtype)
+def _added(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else _host(bias, torch.float32 if bias.dtype == torch.float64 else bias.dtype)
 
 
 # ---- copy, deepcopy, pickle ----

@@ -61,23 +61,28 @@ class FP8Linear(nn.Linear):
     Errors: TypeError (not a nn.Linear), ValueError (options; a shape that the scheme does not take). A forward raises
     RuntimeError where shapes do not match, or where the high-precision weight is needed and was discarded."""
 
+    options: FP8GemmOptions
+    save_codes: bool
+    stored_scale: tuple[str, tuple[int, ...] | None, torch.dtype | None]
+    _source: Tensor | None
+    _layer: ops.Layer
+
     def __init__(self, linear: nn.Linear, *, options: FP8GemmOptions = FP8GemmOptions()) -> None:
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"expected nn.Linear, got {type(linear)}")
         options.check()
         nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.options = options
-        self.training = linear.training
-        self.save_codes = False
-        # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
-        self.stored_scale: tuple[str, tuple[int, ...] | None, torch.dtype | None] = (layer_state.SCALE_KEYS[0], None, None)
-        self._source: Tensor | None = None  # [N,K] bf16 on the host
-        self._layer = ops.Layer(self.out_features, self.in_features, scheme=options.scheme, rule=options.rule)
-        self._parameters.update(weight=None, bias=None)
-        if linear.bias is not None:
-            keep = options.fp16_weight_storage == "keep"
-            self.bias = linear.bias if keep else nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
+        n, k = linear.out_features, linear.in_features
+        # Past nn.Module.__setattr__, whose search for parameters and buffers costs as much as quantizing a small weight.
+        self.__dict__.update(
+            in_features=k, out_features=n, options=options, training=linear.training, save_codes=False,
+            # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
+            stored_scale=(layer_state.SCALE_KEYS[0], None, None),
+            _source=None,  # [N,K] bf16 on the host
+            _layer=ops.Layer(n, k, scheme=options.scheme, rule=options.rule))
+        self._parameters.update(weight=None, bias=linear.bias)
+        if linear.bias is not None and options.fp16_weight_storage != "keep":
+            self.bias = nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
         layer_state.take_weight(self, linear.weight)
 
     @classmethod
