@@ -12,6 +12,8 @@ import ctypes
 import json
 import mmap
 import pathlib
+import re
+import warnings
 from typing import Any
 
 import torch
@@ -32,6 +34,7 @@ from .schemes import linear_desc
 _METHOD = "libfp8"
 _libc, _MADV_PAGEOUT = ctypes.CDLL(None), 21
 _CODES = {"F8_E4M3": torch.float8_e4m3fn}
+_ALL_CODES = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 _SCALES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8,
            "F8_E8M0": torch.float8_e8m0fnu}
 
@@ -78,7 +81,8 @@ class Fp8Config(QuantizationConfigMixin):
         self.quant_method = _METHOD
         self.scheme, self.rule, self.modules_to_not_convert = scheme, rule, modules_to_not_convert
         self.stored: dict[str, Any] | None = None  # what config.json said of a checkpoint that is FP8 already
-        self.kept: list[str] = []  # linear modules that were not quantized
+        self.kept: list[str] = []  # linear modules that were not quantized ..
+        self.experts: list[str] = []  # .. and modules that hold several weights in one parameter
         self.options.check()
 
     @property
@@ -90,7 +94,10 @@ class Fp8Config(QuantizationConfigMixin):
         if self.stored is not None:
             return dict(self.stored)
         written, ignored, _ = _WRITTEN[self.scheme]
-        return written | {ignored: self.kept}
+        experts = self.experts
+        if ignored == "ignore":  # names of linear modules alone, or patterns
+            experts = [rf"re:{re.escape(name)}\..*" for name in experts]
+        return written | {ignored: self.kept + experts}
 
 
 class _Quantize(ConversionOps):
@@ -138,6 +145,13 @@ class Fp8Quantizer(HfQuantizer):
     def get_quantize_ops(self) -> ConversionOps:
         return _Quantize()
 
+    def get_new_dtype(self, converter: Any, param: Any, dtype: torch.dtype | None) -> torch.dtype | None:
+        stored = param.get_dtype() if hasattr(param, "get_dtype") else str(param.dtype)
+        if stored in _ALL_CODES and dtype not in _CODES.values():
+            raise NotImplementedError(f"checkpoint has {stored} codes for {', '.join(converter.target_patterns)}, which is no "
+                                      "nn.Linear of this model: its scales would be lost (`fp8 dequantize` makes it bf16)")
+        return super().get_new_dtype(converter, param, dtype)
+
     def _process_model_before_weight_loading(self, model: nn.Module, checkpoint_files: list[str] | None = None,
                                              **kwargs: Any) -> nn.Module:
         stored, dialect, announced = _read(checkpoint_files or [])
@@ -159,13 +173,28 @@ class Fp8Quantizer(HfQuantizer):
                 _declare(layer, self.quantization_config.scheme, tensors)
         self.quantization_config.kept = sorted(name for name, module in model.named_modules()
                                                if isinstance(module, nn.Linear) and not isinstance(module, FP8Linear))
+        if not self.pre_quantized:
+            self.quantization_config.experts = self._experts(model)
         model._keys_to_ignore_on_load_unexpected = {*(model._keys_to_ignore_on_load_unexpected or ()), r"\.input_scale$"}
         return model
+
+    def _experts(self, model: nn.Module) -> list[str]:
+        """Modules whose weights are matrices of several experts in one parameter, which are not quantized; says so."""
+        found = sorted(name for name, module in model.named_modules() if not type(module).__module__.startswith("torch.nn.")
+                       and any(parameter.ndim == 3 for parameter in module._parameters.values() if parameter is not None))
+        if found:
+            warnings.warn(f"Fp8Config leaves in high precision the weights of {len(found)} modules, the first {found[0]}: "
+                          "experts in one parameter are no nn.Linear (`fp8 quantize` writes FP8 checkpoints of them)",
+                          stacklevel=2)
+        return found
 
     def _process_model_after_weight_loading(self, model: nn.Module, **kwargs: Any) -> nn.Module:
         for layer in model.modules():
             if isinstance(layer, FP8Linear) and not layer.is_materialized:
+                weight = layer._parameters["weight"]
                 layer_state.take_parameters(layer)
+                if weight is not None and layer.is_materialized:
+                    _page_out(weight)
         return model
 
 

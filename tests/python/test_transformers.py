@@ -43,9 +43,9 @@ def load(directory, **options):
     return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16, **options)
 
 
-def logits(model):
+def logits(model, tokens=TOKENS):
     with torch.inference_mode():
-        return model(TOKENS).logits.float()
+        return model(tokens).logits.float()
 
 
 def layers(model):
@@ -139,6 +139,27 @@ class Transformers(unittest.TestCase):
     def test_modules_to_keep(self):
         config = Fp8Config("channel", modules_to_not_convert=["lm_head", "model.layers.0"])
         self.assertEqual(len(layers(load(SOURCES / "llama_untied_bf16", quantization_config=config))), 7)
+
+    def test_experts_in_one_parameter_stay_and_are_named(self):
+        want = logits(load(SOURCES / "qwen3_moe_bf16"), TOKENS % 60)
+        for scheme in ("block", "channel", "mxfp8"):
+            with self.subTest(scheme):
+                with self.assertWarnsRegex(UserWarning, "1 modules, the first model.layers.0.mlp.experts"):
+                    model = load(SOURCES / "qwen3_moe_bf16", quantization_config=Fp8Config(scheme))
+                self.assertEqual(model.model.layers[0].mlp.experts.gate_up_proj.dtype, torch.bfloat16)
+                self.assertTrue(layers(model))
+                got = logits(model, TOKENS % 60)
+                self.assertLess((got - want).norm() / want.norm(), NOISE)
+                model.save_pretrained(self.folder / scheme)
+                found = fp8.verify(self.folder / scheme, against=SOURCES / "qwen3_moe_bf16")
+                self.assertEqual([f for f in found.findings if f.is_error], [])
+                again = load(self.folder / scheme, quantization_config=Fp8Config())
+                self.assertTrue(torch.equal(logits(again, TOKENS % 60), got))
+
+    def test_codes_of_experts_are_refused(self):
+        for name in ("qwen3_moe_hf_block", "qwen3_moe_ct_channel_token", "qwen3_moe_ct_mxfp8"):
+            with self.subTest(name), self.assertRaisesRegex(NotImplementedError, "F8_E4M3 codes for .*experts.*no nn.Linear"):
+                load(SOURCES / name, quantization_config=Fp8Config())
 
     def test_generate_and_train(self):
         model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config("block"))
