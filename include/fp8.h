@@ -184,6 +184,12 @@ typedef void (*fp8_parallel_for)(void *user, int64_t n, void (*body)(void *arg, 
  * rows. Without it that holds only among calls for which the same kernel is chosen. */
 enum { FP8_BATCH_INVARIANT = 1 };
 
+/* Where a context works. */
+typedef enum fp8_device {
+    FP8_DEVICE_CPU = 0,
+    FP8_DEVICE_CUDA = 1, /* no operation is built for it yet, see fp8_context_create */
+} fp8_device;
+
 typedef struct fp8_context_desc {
     uint32_t struct_bytes;
     int32_t threads; /* 0 = as many as the process may use; with parallel_for: how many it has */
@@ -191,10 +197,12 @@ typedef struct fp8_context_desc {
     void *parallel_user;
     fp8_allocator allocator; /* alloc NULL = malloc and free; both functions or none */
     uint32_t flags;          /* FP8_BATCH_INVARIANT or 0 */
+    fp8_device device;
+    int32_t device_index; /* CUDA: which of those that its driver shows; else 0 */
 } fp8_context_desc;
-#define FP8_CONTEXT_DESC_INIT                           \
-    {                                                   \
-        sizeof(fp8_context_desc), 0, 0, 0, {0, 0, 0}, 0 \
+#define FP8_CONTEXT_DESC_INIT                                              \
+    {                                                                      \
+        sizeof(fp8_context_desc), 0, 0, 0, {0, 0, 0}, 0, FP8_DEVICE_CPU, 0 \
     }
 
 /* What the calls below run on and with. Immutable after create: any number of threads may share it.
@@ -204,7 +212,13 @@ typedef struct fp8_context fp8_context;
 
 /* Makes a context. desc NULL = all defaults. The environment variable FP8_CPU_ISA (scalar, avx2,
  * avx512, avx512_bf16, amx), read here once, caps the instruction set. Free with fp8_context_free
- * after everything that was made with it. Errors: ARGUMENT, NO_MEMORY. */
+ * after everything that was made with it.
+ * For a CUDA device the driver is loaded (libcuda.so.1; no toolkit is needed) and the device's
+ * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
+ * change. No operation is built for CUDA yet: functions that compute refuse such a context with
+ * UNSUPPORTED, those that only read a checkpoint take it.
+ * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
+ * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), STATE, DEVICE. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -1065,6 +1079,20 @@ typedef struct fp8_peak {
  * machine slows what is measured. Errors: ARGUMENT, NO_MEMORY. */
 FP8_API fp8_status fp8_machine_peak(const fp8_context *ctx, int64_t i, double seconds,
                                     fp8_peak *out, fp8_error *err);
+/* A GPU that CUDA's driver shows. */
+typedef struct fp8_gpu_info {
+    char name[96];          /* "NVIDIA H100 80GB HBM3" */
+    int32_t capability;     /* compute capability: 90 for 9.0 */
+    int32_t processors;     /* multiprocessors */
+    uint64_t memory_bytes;  /* all of it, used or free */
+    int32_t driver_version; /* the CUDA version that the driver supports: 12040 for 12.4 */
+    const char *runs;       /* what this build would run on it, in words; static */
+} fp8_gpu_info;
+/* GPU i, FP8_DEVICE_CUDA's device_index; NOT_FOUND past the last. Starts nothing on it. The first
+ * call in a process that uses no CUDA starts the driver, a fifth of a second. Any thread. Errors:
+ * ARGUMENT (out is NULL), NO_DEVICE (no driver, no GPU), UNSUPPORTED (a driver before CUDA 12.0),
+ * STATE, DEVICE. */
+FP8_API fp8_status fp8_gpu(int64_t i, fp8_gpu_info *out, fp8_error *err);
 /* What this build and this machine are: line i ("isa: avx2 of avx512", "compiler: ..", "threads:
  * .."); NULL past the last. The texts belong to ctx. */
 FP8_API const char *fp8_doctor(const fp8_context *ctx, int64_t i);

@@ -91,9 +91,15 @@ class _Sized(ctypes.Structure):
         super().__init__(struct_bytes=ctypes.sizeof(type(self)), **fields)
 
 
+class Device(enum.IntEnum):
+    CPU = 0
+    CUDA = 1
+
+
 class ContextDesc(_Sized):
     _fields_ = [("struct_bytes", c_uint32), ("threads", c_int32), ("parallel_for", c_void_p),
-                ("parallel_user", c_void_p), ("allocator", Allocator), ("flags", c_uint32)]
+                ("parallel_user", c_void_p), ("allocator", Allocator), ("flags", c_uint32), ("device", c_int),
+                ("device_index", c_int32)]
 
 
 # ---- 7. Quantize ----
@@ -372,6 +378,11 @@ class Peak(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("what", c_char_p), ("unit", c_char_p), ("value", c_double)]
 
 
+class GpuInfo(ctypes.Structure):
+    _fields_ = [("name", c_char * 96), ("capability", c_int32), ("processors", c_int32), ("memory_bytes", c_uint64),
+                ("driver_version", c_int32), ("runs", c_char_p)]
+
+
 # The C name of each structure and of each enumeration's prefix, for the test against the header.
 STRUCTS = {
     "fp8_error": Error, "fp8_tensor": Tensor, "fp8_allocator": Allocator, "fp8_context_desc": ContextDesc, "fp8_grid": Grid,
@@ -383,12 +394,13 @@ STRUCTS = {
     "fp8_pattern": Pattern, "fp8_convert_desc": ConvertDesc, "fp8_plan_row": PlanRow, "fp8_plan_summary": PlanSummary,
     "fp8_progress": Progress, "fp8_verify_desc": VerifyDesc, "fp8_finding": Finding, "fp8_verify_summary": VerifySummary,
     "fp8_diff_row": DiffRow, "fp8_scheme_info": SchemeInfo, "fp8_peak": Peak,
+    "fp8_gpu_info": GpuInfo,
 }
 ENUMS = {
     "FP8_": (Status, Dtype, Verb, PatternKind, DiffKind), "FP8_RULE_": (Rule,), "FP8_NAN_": (NanPolicy,),
     "FP8_ACTIVATION_": (Activation,), "FP8_EPILOGUE_": (Epilogue,), "FP8_WEIGHT_": (WeightMath,),
     "FP8_GPU_": (GpuFeature,), "FP8_CLASS_": (KernelClass,), "FP8_SOURCE_": (SourcePolicy,), "FP8_CUT_": (Cut,),
-    "FP8_LAYER_": (LayerState,), "FP8_DUPLICATE_": (Duplicate,), "FP8_PARAM_": (LoadParam,),
+    "FP8_LAYER_": (LayerState,), "FP8_DEVICE_": (Device,), "FP8_DUPLICATE_": (Duplicate,), "FP8_PARAM_": (LoadParam,),
 }
 
 PROGRESS_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Progress))
@@ -475,6 +487,7 @@ PROTOTYPES = {
     "fp8_rule_name": (c_char_p, [c_int64]),
     "fp8_engine_name": (c_char_p, [c_int64]),
     "fp8_machine_peak": (_status, [_handle, c_int64, c_double, POINTER(Peak), _error]),
+    "fp8_gpu": (_status, [c_int64, POINTER(GpuInfo), _error]),
     "fp8_doctor": (c_char_p, [_handle, c_int64]),
 }
 

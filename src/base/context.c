@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * context.c - creating a context: allocator, threads, instruction set. */
+ * context.c - creating a context: allocator, threads, instruction set, device. */
 #define _GNU_SOURCE
 #include "base/context.h"
 #include "base/size.h"
@@ -131,7 +131,7 @@ static void write_doctor_lines(fp8_context *ctx)
     write_levels(ctx, line[3]);
     snprintf(line[4], sizeof *line, "threads: %d%s", ctx->threads,
              ctx->parallel_for == openmp_parallel_for ? "" : " (caller's parallel-for)");
-    snprintf(line[5], sizeof *line, "cuda: not built");
+    snprintf(line[5], sizeof *line, "cuda kernels: none in this build");
 }
 
 const char *fp8_doctor(const fp8_context *ctx, int64_t i)
@@ -150,13 +150,16 @@ const char *fp8_version(void)
 #undef TEXT
 }
 
-fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, fp8_error *err)
+fp8_status fp8_need_cpu(const fp8_context *ctx, const char *what, fp8_error *err)
 {
-    static const fp8_context_desc defaults = FP8_CONTEXT_DESC_INIT;
-    FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "context: out is NULL");
-    *out = NULL;
-    if (!desc)
-        desc = &defaults;
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "%s: the context is NULL", what);
+    FP8_FAIL_IF(ctx->cuda, err, FP8_E_UNSUPPORTED, "%s: not built for %s, use a context of the CPU",
+                what, fp8_cuda_label(ctx->cuda));
+    return FP8_OK;
+}
+
+static fp8_status check_desc(const fp8_context_desc *desc, fp8_error *err)
+{
     FP8_FAIL_IF(desc->struct_bytes != sizeof *desc, err, FP8_E_ARGUMENT,
                 "context: struct_bytes is %u, this library knows %zu", desc->struct_bytes,
                 sizeof *desc);
@@ -167,6 +170,22 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
                 FP8_BATCH_INVARIANT);
     FP8_FAIL_IF(!desc->allocator.alloc != !desc->allocator.free, err, FP8_E_ARGUMENT,
                 "context: the allocator needs both alloc and free, or neither");
+    FP8_FAIL_IF(desc->device != FP8_DEVICE_CPU && desc->device != FP8_DEVICE_CUDA, err,
+                FP8_E_ARGUMENT, "context: device is %d, must be FP8_DEVICE_CPU or FP8_DEVICE_CUDA",
+                (int)desc->device);
+    FP8_FAIL_IF(desc->device == FP8_DEVICE_CPU && desc->device_index, err, FP8_E_ARGUMENT,
+                "context: device_index is %d, must be 0 for the CPU", desc->device_index);
+    return FP8_OK;
+}
+
+fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, fp8_error *err)
+{
+    static const fp8_context_desc defaults = FP8_CONTEXT_DESC_INIT;
+    FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "context: out is NULL");
+    *out = NULL;
+    if (!desc)
+        desc = &defaults;
+    FP8_TRY(check_desc(desc, err));
     fp8_allocator allocator = desc->allocator;
     if (!allocator.alloc)
         allocator = (fp8_allocator){malloc_hook, free_hook, NULL};
@@ -187,12 +206,20 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
     ctx->isa_found = found;
     ctx->flags = desc->flags;
     write_doctor_lines(ctx);
-    *out = ctx;
-    return FP8_OK;
+    fp8_status status = desc->device == FP8_DEVICE_CUDA
+                            ? fp8_cuda_attach(ctx, desc->device_index, &ctx->cuda, err)
+                            : FP8_OK;
+    if (status == FP8_OK)
+        *out = ctx;
+    else
+        fp8_context_free(ctx);
+    return status;
 }
 
 void fp8_context_free(fp8_context *ctx)
 {
-    if (ctx)
-        fp8_release(ctx, ctx);
+    if (!ctx)
+        return;
+    fp8_cuda_detach(ctx, ctx->cuda);
+    fp8_release(ctx, ctx);
 }

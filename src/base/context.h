@@ -5,6 +5,7 @@
 #ifndef FP8_BASE_CONTEXT_H
 #define FP8_BASE_CONTEXT_H
 
+#include "base/device.h"
 #include "base/status.h"
 
 /* CPU levels, each including those before it. */
@@ -23,12 +24,17 @@ struct fp8_context {
     fp8_allocator allocator;
     fp8_parallel_for parallel_for;
     void *parallel_user;
-    int32_t threads;   /* >= 1: how many parallel_for may use at once */
-    fp8_isa isa;       /* what kernels may use: isa_found, capped by FP8_CPU_ISA */
-    fp8_isa isa_found; /* what the processor has */
-    uint32_t flags;    /* FP8_BATCH_INVARIANT */
+    int32_t threads;       /* >= 1: how many parallel_for may use at once */
+    fp8_isa isa;           /* what kernels may use: isa_found, capped by FP8_CPU_ISA */
+    fp8_isa isa_found;     /* what the processor has */
+    uint32_t flags;        /* FP8_BATCH_INVARIANT */
+    fp8_cuda_device *cuda; /* NULL on the CPU */
     char doctor[FP8_DOCTOR_LINES][FP8_DOCTOR_BYTES];
 };
+
+/* The check of every function that computes on the CPU: ARGUMENT if ctx is NULL, UNSUPPORTED if its
+ * device is another one. `what` begins the sentence. */
+fp8_status fp8_need_cpu(const fp8_context *ctx, const char *what, fp8_error *err);
 
 /* bytes of memory aligned for any type, NULL if there is none; 0 bytes gives a pointer that can be
  * freed. */

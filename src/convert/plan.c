@@ -289,8 +289,9 @@ static fp8_status plan(fp8_convert *conv, fp8_error *err)
 fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc, fp8_convert **out,
                             fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx || !desc || !out, err, FP8_E_ARGUMENT, "convert: ctx, desc or out is NULL");
+    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "convert: desc or out is NULL");
     *out = NULL;
+    FP8_TRY(fp8_need_cpu(ctx, "convert", err));
     FP8_TRY(check_desc(desc, err));
     fp8_convert *conv = fp8_alloc_zeroed(ctx, 1, sizeof *conv);
     FP8_FAIL_IF(!conv, err, FP8_E_NO_MEMORY, "no memory for a plan");

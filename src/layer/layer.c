@@ -114,11 +114,10 @@ static void drop(fp8_layer *layer)
 fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc *desc, fp8_layer **out,
                             fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx || !desc || !out, err, FP8_E_ARGUMENT, "layer: %s is NULL",
-                !ctx    ? "the context"
-                : !desc ? "the descriptor"
-                        : "out");
+    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "layer: %s is NULL",
+                desc ? "out" : "the descriptor");
     *out = NULL;
+    FP8_TRY(fp8_need_cpu(ctx, "layer", err));
     FP8_FAIL_IF(desc->struct_bytes != sizeof *desc, err, FP8_E_ARGUMENT,
                 "layer: struct_bytes is %u, this library knows %zu", desc->struct_bytes,
                 sizeof *desc);

@@ -148,7 +148,7 @@ static fp8_status check_dtypes(const fp8_tensor *codes, const fp8_tensor *scales
 static fp8_status check_job(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                             const fp8_tensor *scales, const fp8_tensor *y, fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "dequantize: the context is NULL");
+    FP8_TRY(fp8_need_cpu(ctx, "dequantize", err));
     FP8_FAIL_IF(grid.rows < 0 || grid.cols < 0, err, FP8_E_ARGUMENT,
                 "dequantize: grid {%lld,%lld} must not be negative", (long long)grid.rows,
                 (long long)grid.cols);

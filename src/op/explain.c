@@ -26,8 +26,8 @@ fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *desc, int6
                        fp8_candidate *out, fp8_error *err)
 {
     fp8_linear_plan plan;
-    FP8_FAIL_IF(!ctx || !out, err, FP8_E_ARGUMENT, "explain: %s is NULL",
-                ctx ? "out" : "the context");
+    FP8_TRY(fp8_need_cpu(ctx, "explain", err));
+    FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "explain: out is NULL");
     FP8_FAIL_IF(m < 0, err, FP8_E_SHAPE, "explain: m is %lld, must be >= 0", (long long)m);
     FP8_TRY(fp8_linear_plan_shape(&plan, desc, n, k, w_code, err));
     FP8_TRY(fp8_linear_plan_takes(&plan, x_dtype, err));

@@ -233,7 +233,7 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
                                 const fp8_linear_desc *desc, const fp8_tensor *w,
                                 const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "linear: the context is NULL");
+    FP8_TRY(fp8_need_cpu(ctx, "linear", err));
     FP8_TRY(check_enums(desc, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_linear_plan_shape(plan, desc, w->shape[0], w->shape[1], w->dtype, err));

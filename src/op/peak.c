@@ -150,7 +150,8 @@ static void measure_multiply(const fp8_context *ctx, const fp8_kernel *kernel, d
 fp8_status fp8_machine_peak(const fp8_context *ctx, int64_t i, double seconds, fp8_peak *out,
                             fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx || !out, err, FP8_E_ARGUMENT, "peak: %s is NULL", ctx ? "out" : "the context");
+    FP8_TRY(fp8_need_cpu(ctx, "peak", err));
+    FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "peak: out is NULL");
     FP8_FAIL_IF(!(seconds >= 0 && seconds <= 3600), err, FP8_E_ARGUMENT,
                 "peak: seconds is %g, must be 0..3600", seconds);
     if (seconds == 0)

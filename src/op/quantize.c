@@ -211,7 +211,7 @@ fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, c
                         fp8_tensor *codes, fp8_tensor *scales, fp8_error *err)
 {
     job j = {.ctx = ctx, .x = x, .codes = codes};
-    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "quantize: the context is NULL");
+    FP8_TRY(fp8_need_cpu(ctx, "quantize", err));
     FP8_TRY(check_call(&j.q, desc, x, codes, scales, err));
     const uint64_t units = (uint64_t)unit_count(&j.q);
     const bool in_place = is_contiguous(scales);

@@ -163,7 +163,7 @@ fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const fp8_tenso
     job j = {.ctx = ctx, .from = from, .codes = codes, .scales = scales};
     j.codes_out = codes_out;
     j.scales_out = scales_out;
-    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "requantize: the context is NULL");
+    FP8_TRY(fp8_need_cpu(ctx, "requantize", err));
     FP8_TRY(check_call(&j, to, err));
     if (is_copy(&j)) {
         copy_matrix(codes_out, codes);

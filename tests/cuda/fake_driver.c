@@ -15,7 +15,7 @@
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
 enum { FAKE_BLOCKS = 256, INVALID_HANDLE = 400, NOT_FOUND = 500, FOREIGN = FAKE_DEVICES };
 
-static fake_driver fake = {.version = 12040};
+static fake_driver fake;
 static _Thread_local void *stack[MAX_DEPTH];
 static _Thread_local int depth;
 /* Their addresses are the handles; the last is the foreign context. */
@@ -29,7 +29,8 @@ static struct {
     size_t bytes;
 } blocks[FAKE_BLOCKS];
 
-EXPORT fake_driver *fake_driver_reset(void)
+/* Also when the library is loaded: the program may know nothing of it. */
+__attribute__((constructor)) static void reset(void)
 {
     memset(&fake, 0, sizeof fake);
     fake.version = 12040;
@@ -44,6 +45,11 @@ EXPORT fake_driver *fake_driver_reset(void)
     for (int i = 0; i < FAKE_BLOCKS; i++)
         blocks[i].taken = 0;
     depth = 0;
+}
+
+EXPORT fake_driver *fake_driver_reset(void)
+{
+    reset();
     return &fake;
 }
 

@@ -10,6 +10,7 @@
 #define FP8_BACKEND_CUDA_DEVICE_H
 
 #include "backend/cuda/driver.h"
+#include "base/device.h"
 
 /* What kernels will ask for at the least: compute capability 8.0 (A100). */
 #define FP8_CUDA_LEAST_CAPABILITY 80
@@ -21,13 +22,13 @@ typedef struct fp8_cuda_facts {
     uint64_t memory_bytes;
 } fp8_cuda_facts;
 
-typedef struct fp8_cuda_device {
+struct fp8_cuda_device {
     fp8_driver driver;
     char label[16]; /* "cuda:0", the beginning of every error */
     fp8_cu_device handle;
     fp8_cu_context primary; /* retained */
     fp8_cuda_facts facts;
-} fp8_cuda_device;
+};
 
 /* How many devices this process may use; 0 is no error. */
 fp8_status fp8_cuda_count(const fp8_driver *driver, int32_t *count, fp8_error *err);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda.c - CUDA devices as contexts and callers see them. There are no kernels yet: a context of a
+ * device finds out whether driver and device will do, and holds the device. */
+#include "backend/cuda/cuda_device.h"
+#include "base/context.h"
+
+#include <string.h>
+
+fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_device **out,
+                           fp8_error *err)
+{
+    fp8_driver driver;
+    *out = NULL;
+    FP8_TRY(fp8_driver_load(FP8_DRIVER_NAME, &driver, err));
+    fp8_cuda_device *device = fp8_alloc(ctx, sizeof *device);
+    FP8_FAIL_IF(!device, err, FP8_E_NO_MEMORY, "context: no memory for %zu bytes", sizeof *device);
+    fp8_status status = fp8_cuda_open(&driver, index, device, err);
+    if (status == FP8_OK)
+        *out = device;
+    else
+        fp8_release(ctx, device);
+    return status;
+}
+
+void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device)
+{
+    if (!device)
+        return;
+    fp8_cuda_close(device);
+    fp8_release(ctx, device);
+}
+
+const char *fp8_cuda_label(const fp8_cuda_device *device)
+{
+    return device->label;
+}
+
+/* What would run on such a device. */
+static const char *what_runs(int32_t capability)
+{
+    _Static_assert(FP8_CUDA_LEAST_CAPABILITY == 80, "the text says 8.0");
+    return capability < FP8_CUDA_LEAST_CAPABILITY ? "nothing: its compute capability is below 8.0"
+                                                  : "nothing yet: this build has no CUDA kernels";
+}
+
+fp8_status fp8_gpu(int64_t i, fp8_gpu_info *out, fp8_error *err)
+{
+    fp8_driver driver;
+    fp8_cuda_facts facts;
+    int32_t count;
+    FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "gpu: out is NULL");
+    FP8_TRY(fp8_driver_load(FP8_DRIVER_NAME, &driver, err));
+    FP8_TRY(fp8_cuda_count(&driver, &count, err));
+    FP8_FAIL_IF(i < 0 || i >= count, err, FP8_E_NOT_FOUND, "gpu: there is no GPU %lld of %d",
+                (long long)i, count);
+    FP8_TRY(fp8_cuda_describe(&driver, (int32_t)i, &facts, err));
+    *out = (fp8_gpu_info){.capability = facts.capability,
+                          .processors = facts.processors,
+                          .memory_bytes = facts.memory_bytes,
+                          .driver_version = driver.version,
+                          .runs = what_runs(facts.capability)};
+    _Static_assert(sizeof out->name == sizeof facts.name, "copied whole");
+    memcpy(out->name, facts.name, sizeof out->name);
+    return FP8_OK;
+}
