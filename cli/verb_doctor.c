@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * verb_doctor.c - fp8 doctor: the library's lines "key: value" about build and machine, and what
- * the machine does when it is measured. */
+ * verb_doctor.c - fp8 doctor: the library's lines "key: value" about build and machine, the GPUs,
+ * and what the machine does when it is measured. */
 #include "cli/exit_code.h"
 #include "cli/json_out.h"
 #include "cli/start.h"
@@ -27,6 +27,57 @@ static void print_json(cli_json *json, const fp8_context *ctx)
         memcpy(key, line, (size_t)(colon - line));
         cli_json_text(json, key, colon + 2);
     }
+}
+
+/* The CUDA version of the driver, or why there is none. */
+static void print_driver(cli_json *json, const char *text)
+{
+    if (json != NULL)
+        cli_json_text(json, "cuda driver", text);
+    else
+        printf("cuda driver: %s\n", text);
+}
+
+static void print_gpu(cli_json *json, int64_t i, const fp8_gpu_info *gpu)
+{
+    char capability[16];
+    snprintf(capability, sizeof capability, "%d.%d", gpu->capability / 10, gpu->capability % 10);
+    if (json == NULL) {
+        printf("cuda:%lld: %s, compute capability %s, %d multiprocessors, %.1f GiB; runs %s\n",
+               (long long)i, gpu->name, capability, gpu->processors,
+               (double)gpu->memory_bytes / (1 << 30), gpu->runs);
+        return;
+    }
+    cli_json_begin(json, NULL, '{');
+    cli_json_int(json, "index", i);
+    cli_json_text(json, "name", gpu->name);
+    cli_json_text(json, "capability", capability);
+    cli_json_int(json, "multiprocessors", gpu->processors);
+    cli_json_size(json, "memory_bytes", gpu->memory_bytes);
+    cli_json_text(json, "runs", gpu->runs);
+    cli_json_end(json, '}');
+}
+
+/* Without a driver or a GPU that is what the line says, and no failure. */
+static fp8_status print_gpus(cli_json *json, fp8_error *err)
+{
+    fp8_gpu_info gpu;
+    char version[32];
+    int64_t i = 0;
+    fp8_status status = fp8_gpu(i, &gpu, err);
+    if (status == FP8_OK)
+        snprintf(version, sizeof version, "CUDA %d.%d", gpu.driver_version / 1000,
+                 gpu.driver_version % 1000 / 10);
+    print_driver(json, status == FP8_OK ? version : err->msg);
+    if (json != NULL)
+        cli_json_begin(json, "gpus", '[');
+    while (status == FP8_OK) {
+        print_gpu(json, i, &gpu);
+        status = fp8_gpu(++i, &gpu, err);
+    }
+    if (json != NULL)
+        cli_json_end(json, ']');
+    return i == 0 || status == FP8_E_NOT_FOUND ? FP8_OK : status;
 }
 
 static void print_peak(cli_json *json, const fp8_peak *peak)
@@ -61,7 +112,7 @@ static int print(const cli_args *args, const fp8_context *ctx)
 {
     cli_json document = {.out = stdout};
     cli_json *json = args->json ? &document : NULL;
-    fp8_status status = FP8_OK;
+    fp8_status status;
     fp8_error err;
     if (json != NULL) {
         cli_json_begin(json, NULL, '{');
@@ -69,7 +120,8 @@ static int print(const cli_args *args, const fp8_context *ctx)
     } else {
         print_text(ctx);
     }
-    if (args->peaks)
+    status = print_gpus(json, &err);
+    if (status == FP8_OK && args->peaks)
         status = print_peaks(json, ctx, &err);
     if (json != NULL && status != FP8_OK)
         cli_json_error(json, &err);

@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Help, version, and command lines that make no sense."""
 
+import json
+import os
+
 import command
 
+FAKE_CUDA = os.path.abspath(os.environ.get("FP8_FAKE_CUDA", command.ROOT / "build/release/tests/cuda/fake_cuda"))
 VERBS = ["quantize", "dequantize", "convert", "inspect", "verify", "diff", "schemes", "doctor", "explain",
          "bench"]
 
@@ -83,8 +87,18 @@ class Usage(command.Case):
 
     def test_doctor(self):
         text = self.run_fp8("doctor").stdout
-        for key in ["version", "isa", "threads"]:
+        for key in ["version", "isa", "threads", "cuda kernels", "cuda driver"]:
             self.assertIn(key + ": ", text)
+
+    def test_doctor_lists_gpus(self):
+        driver = {"LD_LIBRARY_PATH": FAKE_CUDA}
+        lines = self.run_fp8("doctor", env=driver).stdout.splitlines()
+        self.assertIn("cuda driver: CUDA 12.4", lines)
+        self.assertIn("cuda:0: NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 85.0 GiB; "
+                      "runs nothing yet: this build has no CUDA kernels", lines)
+        document = json.loads(self.run_fp8("doctor", "--json", env=driver).stdout)
+        self.assertEqual(document["cuda driver"], "CUDA 12.4")
+        self.assertEqual([(gpu["index"], gpu["capability"]) for gpu in document["gpus"]], [(0, "9.0"), (1, "8.0")])
 
 
 if __name__ == "__main__":
