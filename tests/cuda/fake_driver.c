@@ -297,18 +297,16 @@ static fp8_cu_result fake_cuStreamGetCtx(fp8_cu_stream stream, fp8_cu_context *o
     return INVALID_HANDLE;
 }
 
-EXPORT fp8_cu_result cuDriverGetVersion(int *version);
-EXPORT fp8_cu_result cuDriverGetVersion(int *version)
+EXPORT fp8_cu_result cuDriverGetVersion FP8_DRIVER_GET_VERSION;
+EXPORT fp8_cu_result cuDriverGetVersion FP8_DRIVER_GET_VERSION
 {
     CALLED("cuDriverGetVersion");
     *version = fake.version;
     return FP8_CU_SUCCESS;
 }
 
-EXPORT fp8_cu_result FAKE_LOOKUP(const char *name, void **out, int since, unsigned long long flags,
-                                 unsigned int *found);
-EXPORT fp8_cu_result FAKE_LOOKUP(const char *name, void **out, int since, unsigned long long flags,
-                                 unsigned int *found)
+EXPORT fp8_cu_result FAKE_LOOKUP FP8_DRIVER_GET_PROC;
+EXPORT fp8_cu_result FAKE_LOOKUP FP8_DRIVER_GET_PROC
 {
     static const struct {
         const char *name;

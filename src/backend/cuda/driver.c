@@ -12,10 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The two that are found by their exported names. */
-typedef fp8_cu_result get_version_fn(int *version);
-typedef fp8_cu_result get_proc_fn(const char *name, void **out, int since, unsigned long long flags,
-                                  unsigned int *found);
+typedef fp8_cu_result get_version_fn FP8_DRIVER_GET_VERSION;
+typedef fp8_cu_result get_proc_fn FP8_DRIVER_GET_PROC;
 
 enum { REQUIRED = 1, OPTIONAL = 0 };
 static const struct {

@@ -51,6 +51,12 @@ enum {
     X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))
 /* clang-format on */
 
+/* Arguments of the two that are found by their exported names, cuDriverGetVersion and
+ * cuGetProcAddress_v2; *found says why a function is missing. */
+#define FP8_DRIVER_GET_VERSION (int *version)
+#define FP8_DRIVER_GET_PROC \
+    (const char *name, void **out, int since, uint64_t flags, unsigned int *found)
+
 /* Immutable once loaded: any thread. */
 typedef struct fp8_driver {
 #define FIELD(name, since, need, arguments) fp8_cu_result(*name) arguments; /* NOLINT */
