@@ -10,6 +10,7 @@
 #define FP8_OP_BACKEND_H
 
 #include "base/context.h"
+#include "number/number.h"
 #include "op/panel.h"
 
 #include <stdbool.h>
@@ -22,6 +23,8 @@ typedef enum fp8_op {
     FP8_OP_ENCODE_DIVIDE,   /* codes of x / operand of one row */
     FP8_OP_ENCODE_MULTIPLY, /* codes of x * operand of one row */
     FP8_OP_ENCODE_TWICE,    /* codes of x / operand, rounded to x's dtype before */
+    FP8_OP_ROUND_DIVIDE,    /* what the codes of x / operand stand for, of one row; .. */
+    FP8_OP_ROUND_MULTIPLY,  /* .. of x * operand; no reference: encoding and decoding do it */
     FP8_OP_FINISH,          /* scales, bias and rounding of a row of sums; panel.h */
     FP8_OP_SCALES,          /* scales of amaxes; the reference is in op/scale.c */
     FP8_OP_PEAK,            /* the level's multiply-adds, for peak.c; no reference */
@@ -67,6 +70,24 @@ typedef struct fp8_encode_run {
     uint32_t zero;  /* .. if its magnitude has bits of at most this */
 } fp8_encode_run;
 typedef void fp8_kernel_encode(const fp8_encode_run *run); /* of all three */
+
+/* The same of a row of bf16 with codes of e4m3fn, and each code's number instead: y[j] is what the
+ * code of x[j] decodes to. Operands are those that fp8_round_takes. */
+typedef struct fp8_round_run {
+    const uint16_t *x;
+    uint16_t *y;
+    const float *operand;
+    int64_t n, unit;
+} fp8_round_run;
+typedef void fp8_kernel_round(const fp8_round_run *run); /* of both */
+
+/* Whether a kernel of these takes an operand: one far from the ends of fp32, whose significand is
+ * not all ones. */
+static inline bool fp8_round_takes(float operand)
+{
+    return operand >= 0x1p-64f && operand <= 0x1p64f &&
+           (fp8_bits_of_f32(operand) & 0x7FFFFF) != 0x7FFFFF;
+}
 
 /* How an amax becomes a scale, in numbers: what scale.c reads out of a rule's row.
  *
@@ -115,6 +136,7 @@ typedef struct fp8_kernel {
         fp8_kernel_dequantize *dequantize;
         fp8_kernel_amax *amax;
         fp8_kernel_encode *encode;
+        fp8_kernel_round *round;
         fp8_kernel_finish *finish;
         fp8_kernel_scales *scales;
         fp8_kernel_peak *peak;

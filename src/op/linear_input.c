@@ -148,18 +148,24 @@ static void spread(const fp8_cuts *cuts, char *row, int64_t bytes)
     }
 }
 
-/* Row i of the result from k codes or elements side by side, and their scales (NULL = none). */
-static void lay_out_row(const fp8_input *job, int64_t i, const void *from, const float *scale)
+/* Completes row i, whose first k elements are there, with their scales (NULL = none). */
+static void complete_row(const fp8_input *job, int64_t i, const float *scale)
 {
     const fp8_linear *l = job->linear;
     const int64_t k = l->plan.k, bytes = fp8_dtype_bits(job->out.dtype) / 8;
     char *to = prepared_row(job, i);
-    fp8_caster_run(&job->caster, to, from, k, false);
     memset(to + k * bytes, 0, (size_t)((job->out.stride - k) * bytes));
     if (scale)
         place_scales(job, i, scale);
     if (l->plan.pad > 1)
         spread(&l->cuts, to, bytes);
+}
+
+/* Row i of the result from k codes or elements side by side, and their scales (NULL = none). */
+static void lay_out_row(const fp8_input *job, int64_t i, const void *from, const float *scale)
+{
+    fp8_caster_run(&job->caster, prepared_row(job, i), from, job->linear->plan.k, false);
+    complete_row(job, i, scale);
 }
 
 /* ---- X comes as codes ---- */
@@ -199,6 +205,35 @@ static bool make_scales(fp8_input *job, int64_t begin, int64_t end, const bench 
     return false;
 }
 
+static bool can_round(const fp8_input *job, const float *operand, int64_t n)
+{
+    bool can = job->round != NULL;
+    for (int64_t i = 0; i < n && can; i++)
+        can = fp8_round_takes(operand[i]);
+    return can;
+}
+
+/* The first k elements of rows [begin, ..) of the result from x[q->rows, k] and the operands. */
+static void encode_rows(fp8_input *job, int64_t begin, const bench *b, const fp8_quant *q,
+                        const fp8_tensor *x)
+{
+    if (can_round(job, b->amax, q->grid_rows * q->grid_cols)) {
+        for (int64_t i = 0; i < q->rows; i++)
+            job->round(&(fp8_round_run){.x = fp8_element_at(x, i, 0),
+                                        .y = prepared_row(job, begin + i),
+                                        .operand = b->amax + i / q->unit_rows * q->grid_cols,
+                                        .n = q->cols,
+                                        .unit = q->unit_cols});
+        return;
+    }
+    const fp8_tensor codes = fp8_matrix(b->codes, q->code, q->rows, q->cols);
+    fp8_slab slab = fp8_slab_of(job->linear->ctx, q, x, 0);
+    fp8_slab_encode(q, &slab, b->amax, &codes);
+    for (int64_t i = 0; i < q->rows; i++)
+        fp8_caster_run(&job->caster, prepared_row(job, begin + i), b->codes + i * q->cols, q->cols,
+                       false);
+}
+
 static void quantize_rows(fp8_input *job, int64_t begin, int64_t end, const bench *b)
 {
     fp8_quant q = job->q;
@@ -214,15 +249,25 @@ static void quantize_rows(fp8_input *job, int64_t begin, int64_t end, const benc
         if (!make_scales(job, begin, end, b, &q, &x))
             return;
     }
-    const fp8_tensor codes = fp8_matrix(b->codes, q.code, q.rows, q.cols);
-    fp8_slab slab = fp8_slab_of(job->linear->ctx, &q, &x, 0);
-    fp8_slab_encode(&q, &slab, b->amax, &codes);
+    encode_rows(job, begin, b, &q, &x);
     for (int64_t i = 0; i < q.rows; i++) {
         const float *scale = whole ? &job->tensor_scale : b->amax + i * q.grid_cols;
         for (int64_t c = 0; !whole && c < q.grid_cols; c++) /* the operands are used up */
             b->amax[i * q.grid_cols + c] = job->load_scale(b->stored, i * q.grid_cols + c);
-        lay_out_row(job, begin + i, b->codes + i * q.cols, scale);
+        complete_row(job, begin + i, scale);
     }
+}
+
+/* The kernel that makes rows of X without codes, where that is the same and worth it. */
+static fp8_kernel_round *round_kernel(const fp8_input *job)
+{
+    enum { LEAST_UNIT = 64 }; /* columns: a kernel has something to do for each unit */
+    const fp8_quant *q = &job->q;
+    const bool contiguous = job->x->stride[1] == 1;
+    if (!contiguous || job->out.dtype != FP8_BF16 || q->unit_cols < LEAST_UNIT)
+        return NULL;
+    const fp8_kernel *kernel = fp8_round_kernel(job->linear->ctx->isa, q);
+    return kernel ? kernel->fn.round : NULL;
 }
 
 /* The one scale of all of X, dynamic or static, and what codes are made with. */
@@ -341,6 +386,7 @@ static fp8_status prepare_job(fp8_input *job, fp8_error *err)
                                   job->x->shape[0], p->k, err));
         job->load_scale = fp8_dtype_facts_of(scale)->load;
         from = p->desc.x_code;
+        job->round = round_kernel(job);
         if (p->desc.x.grid.rows == 0)
             FP8_TRY(tensor_scale(job, err));
     }

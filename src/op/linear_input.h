@@ -10,6 +10,7 @@
 #define FP8_OP_LINEAR_INPUT_H
 
 #include "number/dtype.h"
+#include "op/backend.h"
 #include "op/cast.h"
 #include "op/linear.h"
 #include "op/quantize.h"
@@ -20,6 +21,7 @@ typedef struct fp8_input {
     fp8_prepared_x out;
     fp8_quant q;
     fp8_caster caster;              /* from codes, or from X, to rows */
+    fp8_kernel_round *round;        /* from X to rows, without codes; NULL if it cannot be */
     fp8_load_fn load_scale;         /* of q.scale, or of x_scales */
     int64_t block_rows, piece_rows; /* a block's last piece may be shorter */
     int64_t block_pieces;

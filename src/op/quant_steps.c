@@ -213,17 +213,29 @@ static uint32_t largest_zero(const fp8_quant *q)
     return fp8_bits_of_f32(q->in == FP8_F16 ? 0x1p-25f : 0x1p-134f);
 }
 
+/* Whether a quotient is rounded before it is encoded. x over a power of two is a number of x's
+ * dtype already, or too small to be other than a zero code, or too large. */
+static bool rounds_twice(const fp8_quant *q)
+{
+    return q->row->quotient_in_input && q->in != FP8_F32 && !q->row->exponent;
+}
+
+const fp8_kernel *fp8_round_kernel(fp8_isa isa, const fp8_quant *q)
+{
+    if (q->desc.nan == FP8_NAN_ORIGINAL || rounds_twice(q) || q->row->plus_zero)
+        return NULL;
+    const fp8_op op = q->multiply ? FP8_OP_ROUND_MULTIPLY : FP8_OP_ROUND_DIVIDE;
+    return fp8_kernel_pick(isa, op, q->in, q->code);
+}
+
 /* The encode kernel that does all that q asks for; NULL if only the reference does. */
 static const fp8_kernel *encode_kernel(fp8_isa isa, const fp8_quant *q)
 {
     if (q->desc.nan == FP8_NAN_ORIGINAL)
         return NULL;
-    /* x over a power of two is a number of x's dtype already, or too small to be other than a zero
-     * code, or too large. */
-    const bool twice = q->row->quotient_in_input && q->in != FP8_F32 && !q->row->exponent;
-    const fp8_op op = twice         ? FP8_OP_ENCODE_TWICE
-                      : q->multiply ? FP8_OP_ENCODE_MULTIPLY
-                                    : FP8_OP_ENCODE_DIVIDE;
+    const fp8_op op = rounds_twice(q) ? FP8_OP_ENCODE_TWICE
+                      : q->multiply   ? FP8_OP_ENCODE_MULTIPLY
+                                      : FP8_OP_ENCODE_DIVIDE;
     return fp8_kernel_pick(isa, op, q->in, q->code);
 }
 

@@ -31,6 +31,10 @@ int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, flo
 void fp8_slab_encode(const fp8_quant *q, const fp8_slab *slab, const float *operand,
                      const fp8_tensor *codes);
 
+/* The kernel of the level that rounds to the numbers of the codes as q does; NULL if there is none.
+ */
+const fp8_kernel *fp8_round_kernel(fp8_isa isa, const fp8_quant *q);
+
 /* Zero codes in the rows from `rows` on. */
 void fp8_clear_padding(const fp8_tensor *codes, int64_t rows);
 
