@@ -3,13 +3,16 @@
 """FP8Linear and torch.ops.fp8.linear beside PyTorch: one process, one set of cores, a call of each in turn.
 
     FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python bench/python_layers.py [--threads N] [--seconds S]
-        [--only overhead,shapes,model,wrap] [--m 16,64,128,512] [--schemes tensor,channel,weight-only]
+        [--only overhead,shapes,model,wrap,tokens] [--m 16,64,128,512] [--schemes tensor,channel,weight-only]
+        [--checkpoint DIR]
 
 overhead: microseconds of an operator's call over the C function's on the same operands (less what ctypes takes).
 shapes:   each shape of a linear of SmolLM2-135M by itself, at M rows, as many copies in turn as the model has; wall and
           processor time (cpu). Ratios are the peer's time over ours; "least" of the two peers' wall times.
 model:    all linears of SmolLM2-135M, one after the other, at M rows.
-wrap:     FP8Linear with its codes, beside the same formula in eager PyTorch."""
+wrap:     FP8Linear with its codes, beside the same formula in eager PyTorch.
+tokens:   a causal language model of transformers, its linears in FP8: tokens a second one by one, and milliseconds of
+          a prompt of 512 tokens. "free" has these linears do nothing, which is what none can be faster than."""
 import argparse
 import ctypes
 import functools
@@ -22,6 +25,7 @@ parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--seconds", type=float, default=3.0, help="for each case")
 parser.add_argument("--only", default="overhead,shapes,model,wrap", help="parts")
 parser.add_argument("--m", default="16,64,128,512", help="rows of shapes")
+parser.add_argument("--checkpoint", help="directory of the model of tokens")
 parser.add_argument("--schemes", default="tensor,channel,weight-only")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(options.threads)
@@ -162,6 +166,60 @@ def wrap(name, shapes):
               f"eager_ms={peer * 1e3:.3g} ours_vs_eager={peer / ours:.3g}", flush=True)
 
 
+class Free(nn.Module):
+    """A linear whose result is there already."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.out_features, self.dtype, self.results = linear.out_features, linear.weight.dtype, {}
+
+    def forward(self, x):
+        shape = (*x.shape[:-1], self.out_features)
+        if shape not in self.results:
+            self.results[shape] = torch.zeros(shape, dtype=self.dtype)
+        return self.results[shape]
+
+
+def freed(model, names):
+    for name in names:
+        model.set_submodule(name, Free(model.get_submodule(name)))
+    return model
+
+
+def tokens(directory):
+    from transformers import AutoModelForCausalLM, DynamicCache, logging
+
+    logging.disable_progress_bar()
+
+    def load(dtype=torch.bfloat16):
+        return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+
+    sides = {"bf16": load(), "f32": load(torch.float32)}
+    for scheme in options.schemes.split(","):
+        sides[scheme] = fp8.enable_fp8_gemm(load(), options=fp8.FP8GemmOptions(scheme=scheme))
+    last = sides[scheme]
+    wrapped = [name for name, module in last.named_modules() if isinstance(module, fp8.FP8Linear)]
+    sides["free"] = freed(load(), wrapped)
+    prompt = torch.randint(0, 1000, (1, 512))
+    caches = {name: DynamicCache() for name in sides}
+
+    def step(name):
+        cache = caches[name]
+        sides[name](prompt[:, :1], past_key_values=cache, use_cache=True)
+        cache.crop(-1)  # the context is the same for all
+
+    with torch.inference_mode():
+        for name, side in sides.items():
+            side(prompt[:, :64], past_key_values=caches[name], use_cache=True, logits_to_keep=1)
+        for what, call in (("decode", step), ("prefill", lambda name: sides[name](prompt, use_cache=False, logits_to_keep=1))):
+            times = dict(zip(sides, interleave([functools.partial(call, name) for name in sides])))
+            print(f"bench python_layers {what} threads={options.threads} fp8_linears={len(wrapped)} "
+                  + " ".join(f"{name}_{'tokens_s' if what == 'decode' else 'ms'}="
+                             f"{1 / t if what == 'decode' else t * 1e3:.4g}" for name, t in times.items()) + " "
+                  + " ".join(f"{name}_vs_{peer}={times[peer] / times[name]:.3g}" for name in options.schemes.split(",")
+                             for peer in ("bf16", "f32", "free")), flush=True)
+
+
 print(f"bench python_layers torch={torch.__version__} threads={options.threads} statistic=least")
 parts = options.only.split(",")
 if "overhead" in parts:
@@ -176,3 +234,7 @@ if "model" in parts:
 if "wrap" in parts:
     wrap("smollm2-135m", LAYER * 6)
     wrap("llama-1b", [(2048, 2048), (8192, 2048)])
+if "tokens" in parts:
+    if not options.checkpoint:
+        raise SystemExit("python_layers: tokens needs --checkpoint")
+    tokens(options.checkpoint)

@@ -24,7 +24,8 @@ enum {
     ROW_GAP = 32,            /* elements between rows, so that their addresses differ in all bits */
     MOST_ELEMENTS = 1 << 15, /* of a piece, about .. */
     LEAST_ELEMENTS = 1 << 11,
-    PATIENCE = 1 << 12, /* looks at a piece before the thread is given away */
+    SMALL_ELEMENTS = 1 << 16, /* of X, whose amax is not worth waking a second thread for */
+    PATIENCE = 1 << 12,       /* looks at a piece before the thread is given away */
 };
 
 /* What has become of a piece. */
@@ -109,6 +110,11 @@ static const void *contiguous_row(const fp8_input *job, int64_t i, uint8_t *to)
     for (int64_t k = 0; k < x->shape[1]; k++)
         memcpy(to + (size_t)k * bytes, fp8_element_at(x, i, k), bytes);
     return to;
+}
+
+static int64_t piece_count(const fp8_input *job)
+{
+    return fp8_ceil_div(job->x->shape[0], job->block_rows) * job->block_pieces;
 }
 
 static void *prepared_row(const fp8_input *job, int64_t i)
@@ -270,23 +276,52 @@ static fp8_kernel_round *round_kernel(const fp8_input *job)
     return kernel ? kernel->fn.round : NULL;
 }
 
+/* The rows of a piece: none of those that the last block lacks. */
+static void piece_rows(const fp8_input *job, int64_t piece, int64_t *begin, int64_t *end)
+{
+    const int64_t block = piece / job->block_pieces * job->block_rows;
+    const int64_t block_end = fp8_min_i64(block + job->block_rows, job->x->shape[0]);
+    *begin = fp8_min_i64(block + piece % job->block_pieces * job->piece_rows, block_end);
+    *end = fp8_min_i64(*begin + job->piece_rows, block_end);
+}
+
+static void amax_task(void *arg, int64_t piece, int64_t worker)
+{
+    fp8_input *job = arg;
+    fp8_slab slab = fp8_slab_of(job->linear->ctx, &job->q, job->x, 0);
+    (void)worker;
+    piece_rows(job, piece, &slab.begin, &slab.end);
+    const int64_t refused = fp8_slab_amax(&job->q, &slab, true, &job->tensor_amax);
+    if (refused >= 0)
+        fp8_lower_index(&job->refused, refused);
+}
+
+/* The amax of all of X, each row by the worker that is likely to need it. */
+static fp8_status tensor_amax(fp8_input *job, fp8_error *err)
+{
+    const fp8_context *ctx = job->linear->ctx;
+    const bool alone = job->x->shape[0] <= SMALL_ELEMENTS / (job->q.cols > 0 ? job->q.cols : 1);
+    if (job->q.cols > 0)
+        fp8_run_crew(ctx, alone ? 1 : ctx->threads, piece_count(job), amax_task, job);
+    return job->refused == INT64_MAX ? FP8_OK
+                                     : fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
+}
+
 /* The one scale of all of X, dynamic or static, and what codes are made with. */
 static fp8_status tensor_scale(fp8_input *job, fp8_error *err)
 {
-    const fp8_context *ctx = job->linear->ctx;
     const fp8_quant *q = &job->q;
-    float amax = 0;
     uint32_t stored = 0;
     if (q->desc.static_scales) {
         float value = job->linear->plan.desc.x_static;
         fp8_tensor one = fp8_matrix(&value, FP8_F32, 1, 1);
         job->tensor_scale = value;
         FP8_TRY(fp8_quant_static(q, &one, &job->tensor_operand, err));
-        return q->desc.nan == FP8_NAN_REFUSE ? fp8_quant_amax(ctx, q, job->x, 0, &amax, err)
-                                             : FP8_OK;
+        return q->desc.nan == FP8_NAN_REFUSE ? tensor_amax(job, err) : FP8_OK;
     }
-    FP8_TRY(fp8_quant_amax(ctx, q, job->x, 0, &amax, err));
-    FP8_TRY(fp8_quant_scales(ctx, q, &amax, 1, &stored, &job->tensor_operand, err));
+    FP8_TRY(tensor_amax(job, err));
+    FP8_TRY(fp8_quant_scales(job->linear->ctx, q, &job->tensor_amax, 1, &stored,
+                             &job->tensor_operand, err));
     job->tensor_scale = job->load_scale(&stored, 0);
     return FP8_OK;
 }
@@ -296,11 +331,9 @@ static fp8_status tensor_scale(fp8_input *job, fp8_error *err)
 static void prepare_piece(fp8_input *job, int64_t piece, int64_t worker)
 {
     const bench b = bench_of(job, worker);
-    const int64_t block = piece / job->block_pieces * job->block_rows;
-    const int64_t block_end = fp8_min_i64(block + job->block_rows, job->x->shape[0]);
-    const int64_t begin = block + piece % job->block_pieces * job->piece_rows;
-    const int64_t end = fp8_min_i64(begin + job->piece_rows, block_end);
-    if (begin >= end) /* of the last block */
+    int64_t begin, end;
+    piece_rows(job, piece, &begin, &end);
+    if (begin >= end)
         return;
     const fp8_activation kind = job->linear->plan.desc.activation;
     if (kind == FP8_ACTIVATION_DYNAMIC || kind == FP8_ACTIVATION_STATIC) {
@@ -437,18 +470,17 @@ fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8
         input->out.scale_count = p->x_along_k && !out.folds ? linear->cuts.count : 1;
     }
     cut_pieces(input, block_rows);
-    const int64_t pieces = fp8_ceil_div(m, block_rows) * input->block_pieces;
     input->pieces = base + size.rows + size.scales;
     input->workers = input->pieces + size.pieces;
     input->worker_bytes = bench_bytes(p, most_rows(p, m));
     input->refused = input->bad_scale = INT64_MAX;
-    memset(input->pieces, PIECE_NEW, (size_t)pieces);
+    memset(input->pieces, PIECE_NEW, (size_t)piece_count(input));
     FP8_TRY(check_x_scales(input, err));
     if (m == 0)
         return FP8_OK;
     FP8_TRY(prepare_job(input, err));
     if (!may_refuse(p))
         return FP8_OK;
-    fp8_run_crew(linear->ctx, linear->ctx->threads, pieces, piece_task, input);
+    fp8_run_crew(linear->ctx, linear->ctx->threads, piece_count(input), piece_task, input);
     return verdict(input, err);
 }

@@ -28,9 +28,9 @@ typedef struct fp8_input {
     uint8_t *pieces;  /* [blocks, block_pieces]: what has become of each */
     uint8_t *workers; /* [workers, worker_bytes] */
     uint64_t worker_bytes;
-    float tensor_operand, tensor_scale; /* of a scale for all of X */
-    int64_t refused;                    /* element that the NaN policy refuses, else INT64_MAX */
-    int64_t bad_scale;                  /* index of a scale of X that is none, else INT64_MAX */
+    float tensor_amax, tensor_operand, tensor_scale; /* of a scale for all of X */
+    int64_t refused;   /* element that the NaN policy refuses, else INT64_MAX */
+    int64_t bad_scale; /* index of a scale of X that is none, else INT64_MAX */
 } fp8_input;
 
 /* Bytes of workspace for m rows of X in a dtype. false: too large. */
