@@ -122,12 +122,12 @@ def shape(n, k, copies):
         x = torch.randn(m, k).bfloat16()
         with torch.inference_mode():
             times = interleave_cpu([in_turn(layers, x.float() if name == "f32" else x) for name, layers in sides.items()])
-        times = dict(zip(sides, times))
-        least = min(times["bf16"][0], times["f32"][0])
+        walls, cpus = ({name: t[i] * 1e6 for name, t in zip(sides, times)} for i in (0, 1))
+        least = min(walls["bf16"], walls["f32"])
         print(f"bench python_layers shape={m}x{n}x{k} threads={options.threads} "
-              + " ".join(f"{name}_us={wall * 1e6:.4g} {name}_cpu_us={cpu * 1e6:.4g}" for name, (wall, cpu) in times.items()) + " "
-              + " ".join(f"{name}_vs_least={least / times[name][0]:.3g} {name}_cpu_vs_bf16={times['bf16'][1] / times[name][1]:.3g}"
-                         for name in times if name not in ("bf16", "f32")), flush=True)
+              + " ".join(f"{name}_us={walls[name]:.4g} {name}_cpu_us={cpus[name]:.4g}" for name in sides) + " "
+              + " ".join(f"{name}_vs_least={least / walls[name]:.3g} {name}_cpu_vs_bf16={cpus['bf16'] / cpus[name]:.3g}"
+                         for name in options.schemes.split(",")), flush=True)
 
 
 def model():

@@ -175,7 +175,7 @@ typedef struct fp8_allocator {
 } fp8_allocator;
 
 /* Runs body(arg, i) for every i in [0,n), each exactly once, in any order and on any threads, and
- * returns when all are done. */
+ * returns when all are done. One that has begun must be able to end: others may wait for it. */
 typedef void (*fp8_parallel_for)(void *user, int64_t n, void (*body)(void *arg, int64_t i),
                                  void *arg);
 
