@@ -49,15 +49,17 @@ static void fill_default(fp8_dtype *dtype, fp8_dtype value)
 }
 
 /* That X of k columns can be quantized so in at least one dtype: some rules take scales of its own
- * alone, which only a run knows. The words are those for BF16. */
+ * alone, which only a run knows. */
 static fp8_status check_x_rule(const fp8_linear_desc *d, int64_t k, fp8_error *err)
 {
     const fp8_dtype scale = d->x.static_scales ? FP8_F32 : d->x_scale;
+    static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F16, FP8_F32};
     fp8_quant q;
-    if (fp8_quant_prepare(&q, &d->x, FP8_F32, d->x_code, scale, 1, k, NULL) == FP8_OK ||
-        fp8_quant_prepare(&q, &d->x, FP8_F16, d->x_code, scale, 1, k, NULL) == FP8_OK)
-        return FP8_OK;
-    return fp8_quant_prepare(&q, &d->x, FP8_BF16, d->x_code, scale, 1, k, err);
+    int i = 2;
+    while (i > 0 && fp8_quant_prepare(&q, &d->x, dtypes[i], d->x_code, scale, 1, k, NULL) ==
+                        FP8_E_UNSUPPORTED)
+        i--;
+    return fp8_quant_prepare(&q, &d->x, dtypes[i], d->x_code, scale, 1, k, err);
 }
 
 /* What is asked for X; k columns. */

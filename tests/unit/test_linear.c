@@ -261,6 +261,7 @@ static void run(const fp8_linear *linear, const problem *p, fp8_tensor *y)
     fp8_error err;
     assert_int_equal(fp8_linear_workspace(linear, p->m, &bytes, NULL), FP8_OK);
     guard workspace = guard_new(bytes);
+    memset(guard_at_end(&workspace, bytes), 0xFF, bytes); /* NaN, where nobody writes */
     const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
     if (fp8_linear_run(linear, &p->x, codes ? &p->x_scales : NULL, y,
                        guard_at_end(&workspace, bytes), bytes, NULL, &err) != FP8_OK)
@@ -437,6 +438,7 @@ static void check_dx(const fp8_context *ctx, const problem *p, fp8_dtype dtype, 
     check_export(linear, p);
     assert_int_equal(fp8_linear_workspace(linear, p->m, &bytes, NULL), FP8_OK);
     guard space = guard_new(bytes);
+    memset(guard_at_end(&space, bytes), 0xFF, bytes);
     if (fp8_linear_run_dx(linear, &dy, &dx, guard_at_end(&space, bytes), bytes, NULL, &err))
         fail_msg("%s", err.msg);
     const operand g = {&dy, NULL, {0, 0}, {0, 0}, NULL};

@@ -137,6 +137,26 @@ static void bits_do_not_depend_on_threads(void **state)
     assert_true(calls > 0);
 }
 
+/* Scales that change where kernels for few and for many rows begin their sums anew differently. */
+static void check_few_rows(const fp8_context *ctx)
+{
+    static float scales[N * 3], many[M * N], one[N];
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    desc.w.grid = (fp8_grid){1, 100};
+    for (int i = 0; i < N * 3; i++)
+        scales[i] = 0.01F + (float)(i % 11) / 32;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(scales, FP8_F32, N, 3);
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, NULL), FP8_OK);
+    const fp8_tensor x = fp8_matrix(x_bits, FP8_F32, M, K), x1 = fp8_matrix(x_bits, FP8_F32, 1, K);
+    fp8_tensor y = fp8_matrix(many, FP8_F32, M, N), y1 = fp8_matrix(one, FP8_F32, 1, N);
+    run_ok(linear, &x, &y);
+    run_ok(linear, &x1, &y1);
+    assert_memory_equal(one, many, sizeof one);
+    fp8_linear_free(linear);
+}
+
 /* Each row alone, and all rows from the last to the first, give the bits of the whole. */
 static void batch_invariance_holds_at_every_level(void **state)
 {
@@ -158,6 +178,7 @@ static void batch_invariance_holds_at_every_level(void **state)
                 assert_memory_equal(part, whole + row * N, (size_t)(m * N) * sizeof(float));
             }
         fp8_linear_free(linear);
+        check_few_rows(ctx);
         fp8_context_free(ctx);
     }
 }
@@ -448,6 +469,9 @@ static void misuse_is_refused_in_words(void **state)
     EXPECT(FP8_E_SCALE, "x_static is 0", c.desc.activation = FP8_ACTIVATION_STATIC;
            c.desc.x.grid = (fp8_grid){0, 0});
     EXPECT(FP8_E_NAN, "[2,1] is infinity", c.x.data = nan_x; c.desc.x.nan = FP8_NAN_REFUSE);
+    EXPECT(FP8_E_NAN, "[2,1] is infinity", c.x.data = nan_x; c.desc.x.nan = FP8_NAN_REFUSE;
+           c.desc.activation = FP8_ACTIVATION_STATIC; c.desc.x.grid = (fp8_grid){0, 0};
+           c.desc.x_static = 1);
     EXPECT(FP8_E_STRIDE, "overlaps itself", c.y.stride[0] = N - 1);
     EXPECT(FP8_E_STRIDE, "overlap in memory", c.y.data = x_bits);
     EXPECT(FP8_E_STRIDE, "w and y overlap in memory", c.y.data = w_codes);

@@ -190,6 +190,41 @@ static void blocks_of_zeros_fold(void **state)
     fp8_context_free(ctx);
 }
 
+/* A clone folds as its original does, and knows of its NaN, which Y and dX show. */
+static void clones_fold_and_know_nan(void **state)
+{
+    (void)state;
+    static product p;
+    static float y[2][M * N], dx[2][M * K];
+    fp8_context *ctx = context_at_level(fp8_isa_detect(), 1);
+    make(&p, FP8_E4M3FN, FP8_E4M3FN);
+    fill_scales(p.x_scale, M * UNITS, 110, 125);
+    fill_scales(p.w_scale, N * UNITS, 110, 125);
+    p.w[3 * K + 5] = 0x7F;
+    fp8_linear *linears[2] = {linear_of(ctx, &p), NULL};
+    assert_int_equal(fp8_linear_clone(linears[0], &linears[1], NULL), FP8_OK);
+    for (int i = 0; i < 2; i++) {
+        uint64_t bytes;
+        fp8_tensor tdx = fp8_matrix(dx[i], FP8_F32, M, K);
+        static float ones[M * N];
+        for (int64_t j = 0; j < M * N; j++)
+            ones[j] = 1;
+        const fp8_tensor dy = fp8_matrix(ones, FP8_F32, M, N);
+        assert_true(linears[i]->w_folds);
+        run(linears[i], &p, y[i]);
+        assert_int_equal(fp8_linear_workspace(linears[i], M, &bytes, NULL), FP8_OK);
+        void *space = malloc(bytes);
+        assert_int_equal(fp8_linear_run_dx(linears[i], &dy, &tdx, space, bytes, NULL, NULL),
+                         FP8_OK);
+        assert_true(isnan(y[i][3]) && isfinite(y[i][4]) && isnan(dx[i][5]) && isfinite(dx[i][6]));
+        free(space);
+        fp8_linear_free(linears[i]);
+    }
+    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    assert_memory_equal(dx[0], dx[1], sizeof dx[0]);
+    fp8_context_free(ctx);
+}
+
 /* An infinity of X stays one in the smallest block of its row; NaN makes NaN of its row alone. */
 static void infinity_and_nan_stay(void **state)
 {
@@ -226,6 +261,7 @@ int main(void)
         cmocka_unit_test(all_scales_are_within_the_bound),
         cmocka_unit_test(x_folds_beside_channels),
         cmocka_unit_test(blocks_of_zeros_fold),
+        cmocka_unit_test(clones_fold_and_know_nan),
         cmocka_unit_test(infinity_and_nan_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,6 +142,48 @@ static void shared_memory_is_refused(void **state)
     fp8_context_free(ctx);
 }
 
+/* Scales of X and W in 2-D grids, column by column and then with a bad one, whose place is named.
+ */
+static void scales_have_strides_and_places(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, COLS = 4, UNIT = 32 };
+    static float x_plain[M * COLS], x_turned[M * COLS], w_plain[ROWS * COLS], w_turned[ROWS * COLS];
+    static float expected[M * N];
+    fp8_context *ctx = context_new();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    desc.activation = FP8_ACTIVATION_CODES;
+    desc.x.grid = (fp8_grid){1, UNIT};
+    desc.w.grid = (fp8_grid){16, UNIT};
+    for (int c = 0; c < COLS; c++) {
+        for (int r = 0; r < M; r++)
+            x_plain[r * COLS + c] = x_turned[c * M + r] = 0.25F * (float)(1 + r + 3 * c);
+        for (int r = 0; r < ROWS; r++)
+            w_plain[r * COLS + c] = w_turned[c * ROWS + r] = 0.5F * (float)(1 + c + 2 * r);
+    }
+    const fp8_tensor x = fp8_matrix(w_codes, FP8_E4M3FN, M, K);
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    fp8_tensor xs = fp8_matrix(x_plain, FP8_F32, M, COLS);
+    fp8_tensor s = fp8_matrix(w_plain, FP8_F32, ROWS, COLS);
+    fp8_tensor y = fp8_matrix(expected, FP8_F32, M, N);
+    fp8_error err;
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, NULL), FP8_OK);
+    xs = (fp8_tensor){x_turned, FP8_F32, 2, {M, COLS, 0, 0}, {1, M, 0, 0}};
+    s = (fp8_tensor){w_turned, FP8_F32, 2, {ROWS, COLS, 0, 0}, {1, ROWS, 0, 0}};
+    y.data = y_data;
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, NULL), FP8_OK);
+    assert_memory_equal(y_data, expected, sizeof expected);
+    x_turned[3 * M + 2] = -1;
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, &err), FP8_E_SCALE);
+    assert_int_equal(err.pos, 2 * COLS + 3);
+    assert_non_null(strstr(err.msg, "x's scale [2,3]"));
+    w_turned[1 * ROWS + 2] = 0;
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, &err), FP8_E_SCALE);
+    assert_int_equal(err.pos, 2 * COLS + 1);
+    assert_non_null(strstr(err.msg, "w_scales[2,1]"));
+    fp8_context_free(ctx);
+}
+
 /* Rules whose scales are of X's dtype take each dtype of X with its own. */
 static void a_rule_may_follow_the_dtype_of_x(void **state)
 {
@@ -163,6 +205,11 @@ static void a_rule_may_follow_the_dtype_of_x(void **state)
             const fp8_status status = fp8_matmul(ctx, &desc, &x, NULL, &w, &s, NULL, &y, &err);
             assert_int_equal(status, in == scale ? FP8_OK : FP8_E_UNSUPPORTED);
         }
+    desc.x_scale = FP8_F16;
+    desc.x.grid = (fp8_grid){1, 64}; /* the rule's, but K is no multiple of it */
+    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &s, NULL, &err), FP8_E_SHAPE);
+    assert_non_null(strstr(err.msg, "whole blocks only"));
+    desc.x.grid = (fp8_grid){1, 0};
     desc.x_scale = FP8_E8M0FNU;
     assert_int_equal(fp8_linear_check(ctx, &desc, &w, &s, NULL, &err), FP8_E_UNSUPPORTED);
     fp8_context_free(ctx);
@@ -174,6 +221,7 @@ int main(void)
         cmocka_unit_test(strides_that_are_not_used_may_be_any),
         cmocka_unit_test(blocks_of_any_size_hold_a_weight),
         cmocka_unit_test(shared_memory_is_refused),
+        cmocka_unit_test(scales_have_strides_and_places),
         cmocka_unit_test(a_rule_may_follow_the_dtype_of_x),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
