@@ -37,9 +37,10 @@ typedef struct bound_sums {
 static inline double bound_of(const bound_sums *b)
 {
     const double n = roundings_of(b->k);
-    /* Half a subnormal unit, or with BF16 all of it. */
-    const double lost =
-        b->x == FP8_BF16 ? 0x1p-126 * (b->weights + 3 * b->scales + n) : 0x1p-150 * (b->inputs + n);
+    /* Half a subnormal unit, of sums that still have to be multiplied by up to 2^8 and a scale, or
+     * with BF16 all of it. */
+    const double lost = b->x == FP8_BF16 ? 0x1p-126 * (b->weights + 3 * b->scales + n)
+                                         : 0x1p-150 * (b->inputs + n) + 0x1p-142 * b->scales;
     return sum_bound(b->k, b->products, lost);
 }
 

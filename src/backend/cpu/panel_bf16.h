@@ -10,15 +10,10 @@
 #ifndef FP8_BACKEND_CPU_PANEL_BF16_H
 #define FP8_BACKEND_CPU_PANEL_BF16_H
 
-#include "op/panel.h"
+#include "backend/cpu/panel_kernels.h"
 
 #include <immintrin.h>
 #include <string.h>
-
-#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
-    fp8_kernel_panel function;
-#include "backend/cpu/panel_kernels.inc"
-#undef FP8_PANEL
 
 #define PANEL_FN static inline __attribute__((always_inline))
 
@@ -137,16 +132,6 @@ PANEL_FN int64_t segment_end(const fp8_panel_run *run, int64_t s)
 {
     return is_segmented(run) ? run->cut[s + 1] : run->k;
 }
-
-/* Loops over a tile, whose sums must be registers. FP8_ROLLED: instrumented code is left alone,
- * it would take minutes to compile. */
-#if defined(FP8_ROLLED)
-#define PANEL_UNROLL
-#elif defined(__clang__)
-#define PANEL_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define PANEL_UNROLL _Pragma("GCC unroll 8")
-#endif
 
 /* scale[panels] = w_scale of a segment for the panels from `panel`. */
 PANEL_FN void load_scales(__m512 *scale, const fp8_panel_run *run, int64_t segment, int64_t panel,

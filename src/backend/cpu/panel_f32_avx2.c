@@ -8,9 +8,6 @@
 
 enum { TILE_ROWS = 6, TILE_VECS = 2 };
 #define EACH_TILE(T) T(1, 2) T(2, 2) T(3, 2) T(4, 2) T(5, 2) T(6, 2)
-/* Two panels at once for one or two rows of X: enough chains of sums to hide the multiplication's
- * latency, and few enough for the registers. */
-#define EACH_FEW(F) F(1, 4) F(2, 2) F(3, 2) F(4, 2)
 
 typedef __m256i vec_bytes;
 

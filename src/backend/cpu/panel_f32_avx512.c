@@ -9,8 +9,6 @@
 enum { TILE_ROWS = 6, TILE_VECS = 4 };
 #define EACH_TILE_OF(T, V) T(1, V) T(2, V) T(3, V) T(4, V) T(5, V) T(6, V)
 #define EACH_TILE(T)       EACH_TILE_OF(T, 1) EACH_TILE_OF(T, 2) EACH_TILE_OF(T, 3) EACH_TILE_OF(T, 4)
-/* Chains of sums enough to hide the latency of the multiplication. */
-#define EACH_FEW(F) F(1, 4) F(2, 4) F(3, 4) F(4, 4)
 
 typedef __m512i vec_bytes;
 

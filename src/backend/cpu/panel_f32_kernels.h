@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * panel_f32_kernels.h - c[m, 64] = x[m,k] w[64,k]^T in fp32 (panel.h): an element is a chain of
- * fused multiply-adds, columns ascending, begun anew every CHUNK columns, and the chunks' sums are
- * added in order. So all kernels here, of both levels and for any m, give the same bits.
+ * panel_f32_kernels.h - c[m, 64] = x[m,k] w[64,k]^T in fp32 (panel.h) for many rows of x: the codes
+ * are decoded to the scratch, once. An element is a chain of fused multiply-adds, columns
+ * ascending, begun anew every CHUNK columns, and the chunks' sums are added in order; so both
+ * levels, and any m, give the same bits.
  *
  * A weight's code becomes bf16, which holds it exactly, with E and m the bits of its magnitude:
  *
@@ -14,21 +15,13 @@
  *
  * A panel_f32_<level>.c includes the vec header of its level, defines LEVEL(name), what is used
  * below of bytes, and the shapes of the tiles, and includes this. */
-#include "op/backend.h"
+#include "backend/cpu/panel_kernels.h"
 
 enum {
     CHUNK = 256, /* columns */
     CODE_COUNT = 3,
-    FEW_ROWS = 4,
-    FEW_VECS = 4,
     PANEL_VECS = FP8_PANEL_ROWS / VEC_LANES,
-    AHEAD = 2048, /* bytes of W that are fetched before they are used */
 };
-
-#define FP8_PANEL(isa, x, min_m, max_m, cut, rows, cols, scratch, function) \
-    fp8_kernel_panel function;
-#include "backend/cpu/panel_kernels.inc"
-#undef FP8_PANEL
 
 /* ---- decoding: VEC_LANES rows x 4 columns ---- */
 
@@ -88,8 +81,7 @@ VEC_FN vec_f32 decoded_column(const vec_bytes pairs[2], int c, fp8_dtype code, s
     return how == SCALING_EXACT ? w : round_weight(w, rounded);
 }
 
-/* ---- what all kernels share ----
- * Every loop over an array of vectors is unrolled: one variable index keeps all of it in memory. */
+/* ---- the run ---- */
 
 /* The end of the columns from `col` that have one scale, at most `end`; *s becomes their segment.
  */
@@ -121,155 +113,11 @@ VEC_FN void store_sum(float *c, vec_f32 sum, bool accumulate)
     vec_store_f32(c, accumulate ? vec_add(vec_load_f32(c), sum) : sum);
 }
 
-/* ---- few rows of X: decoded in registers ---- */
-
-/* c[rows, vecs * VEC_LANES] of a run, from row i of X and vector v of W on. */
-typedef struct few_tile {
-    const float *x;
-    float *c;
-    const uint8_t *w[FEW_VECS];
-    int64_t v;
-} few_tile;
-
-/* acc += x[rows, 4] times the block of each vector. */
-VEC_FN void few_block(vec_f32 acc[FEW_ROWS][FEW_VECS], const float *x, int64_t x_stride,
-                      const uint8_t *const blocks[FEW_VECS], const vec_f32 scale[FEW_VECS],
-                      fp8_dtype rounded, int rows, int vecs, fp8_dtype code, scaling how)
-{
-    vec_bytes pairs[FEW_VECS][2];
-    vec_f32 w[FEW_VECS];
-#pragma GCC unroll 16
-    for (int u = 0; u < vecs; u++) {
-        if (u % PANEL_VECS == 0)
-            _mm_prefetch((const char *)blocks[u] + AHEAD, _MM_HINT_T0);
-        decode_pairs(pairs[u], blocks[u], code);
-    }
-#pragma GCC unroll 16
-    for (int c = 0; c < FP8_PANEL_COLS; c++) {
-#pragma GCC unroll 16
-        for (int u = 0; u < vecs; u++)
-            w[u] = decoded_column(pairs[u], c, code, how, scale[u], rounded);
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const vec_f32 one = vec_set1(x[i * x_stride + c]);
-#pragma GCC unroll 16
-            for (int u = 0; u < vecs; u++)
-                acc[i][u] = vec_fma(one, w[u], acc[i][u]);
-        }
-    }
-}
-
-/* acc += the product of the columns [begin, end) of segment s. */
-VEC_FN void few_segment(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t,
-                        const fp8_panel_run *run, int64_t begin, int64_t end, int64_t s, int rows,
-                        int vecs, fp8_dtype code, scaling how)
-{
-    const float *x = t->x + begin;
-    const uint8_t *blocks[FEW_VECS];
-    vec_f32 scale[FEW_VECS];
-#pragma GCC unroll 16
-    for (int u = 0; u < vecs; u++) {
-        blocks[u] = t->w[u] + begin * FP8_PANEL_ROWS;
-        scale[u] = load_scale(run, s, fp8_min_i64(t->v + u, run->panels * PANEL_VECS - 1));
-    }
-    for (int64_t k = begin; k < end; k += FP8_PANEL_COLS, x += FP8_PANEL_COLS) {
-        few_block(acc, x, run->x_stride, blocks, scale, run->rounded, rows, vecs, code, how);
-#pragma GCC unroll 16
-        for (int u = 0; u < vecs; u++)
-            blocks[u] += FP8_PANEL_BYTES;
-    }
-}
-
-VEC_FN void few_store(vec_f32 acc[FEW_ROWS][FEW_VECS], const few_tile *t, int rows, int vecs,
-                      int64_t stored, bool accumulate)
-{
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 16
-        for (int u = 0; u < vecs; u++)
-            if (u < stored)
-                store_sum(t->c + (int64_t)i * FP8_TILE_COLS + (int64_t)u * VEC_LANES, acc[i][u],
-                          accumulate);
-}
-
-/* Vectors beyond the panels repeat the last one and are not stored. */
-VEC_FN void few_rows_vecs(const fp8_panel_run *run, int64_t row, int64_t v, int rows, int vecs,
-                          fp8_dtype code, scaling how)
-{
-    const int64_t all = run->panels * PANEL_VECS;
-    few_tile t = {(const float *)run->x + row * run->x_stride,
-                  run->c + row * FP8_TILE_COLS + v * VEC_LANES,
-                  {0},
-                  v};
-    int64_t s = 0;
-#pragma GCC unroll 16
-    for (int u = 0; u < vecs; u++)
-        t.w[u] = codes_of(run, fp8_min_i64(v + u, all - 1));
-    for (int64_t k = 0; k < run->k; k += CHUNK) {
-        const int64_t end = fp8_min_i64(run->k, k + CHUNK);
-        vec_f32 acc[FEW_ROWS][FEW_VECS];
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++)
-#pragma GCC unroll 16
-            for (int u = 0; u < vecs; u++)
-                acc[i][u] = vec_set1(0);
-        for (int64_t col = k, next; col < end; col = next) {
-            next = segment_end(run, col, end, &s);
-            few_segment(acc, &t, run, col, next, s, rows, vecs, code, how);
-        }
-        few_store(acc, &t, rows, vecs, all - v, run->accumulate || k > 0);
-    }
-}
-
-typedef void few_fn(const fp8_panel_run *run, int64_t row);
-
-VEC_FN void few_rows(const fp8_panel_run *run, int64_t row, int rows, int vecs, fp8_dtype code,
-                     scaling how)
-{
-    for (int64_t v = 0; v < run->panels * PANEL_VECS; v += vecs)
-        few_rows_vecs(run, row, v, rows, vecs, code, how);
-}
-
-#define DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, HOW)                                \
-    static void few_##ROWS##_##NAME##_##HOW(const fp8_panel_run *run, int64_t row) \
-    {                                                                              \
-        few_rows(run, row, ROWS, VECS, CODE, SCALING_##HOW);                       \
-    }
-#define DEFINE_FEW_OF(ROWS, VECS, NAME, CODE)     \
-    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, NONE)  \
-    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, EXACT) \
-    DEFINE_FEW_HOW(ROWS, VECS, NAME, CODE, ROUNDED)
-#define DEFINE_FEW(ROWS, VECS)                        \
-    DEFINE_FEW_OF(ROWS, VECS, e4m3fn, FP8_E4M3FN)     \
-    DEFINE_FEW_OF(ROWS, VECS, e4m3fnuz, FP8_E4M3FNUZ) \
-    DEFINE_FEW_OF(ROWS, VECS, e5m2, FP8_E5M2)
-EACH_FEW(DEFINE_FEW)
-
-#define FEW_NAMES_HOW(NAME, HOW)                                                               \
-    {                                                                                          \
-        few_1_##NAME##_##HOW, few_2_##NAME##_##HOW, few_3_##NAME##_##HOW, few_4_##NAME##_##HOW \
-    }
-#define FEW_NAMES(NAME)                                                                     \
-    {                                                                                       \
-        FEW_NAMES_HOW(NAME, NONE), FEW_NAMES_HOW(NAME, EXACT), FEW_NAMES_HOW(NAME, ROUNDED) \
-    }
-static few_fn *const few_fns[CODE_COUNT][SCALING_COUNT][FEW_ROWS] = {
-    FEW_NAMES(e4m3fn), FEW_NAMES(e4m3fnuz), FEW_NAMES(e5m2)};
-
 /* The first index of the tables. */
 static int code_index(fp8_dtype code)
 {
     return code == FP8_E4M3FN ? 0 : code == FP8_E4M3FNUZ ? 1 : 2;
 }
-
-void LEVEL(fp8_panel_f32_few)(const fp8_panel_run *run)
-{
-    few_fn *const *fns = few_fns[code_index(run->code)][scaling_of(run)];
-    for (int64_t row = 0; row < run->m; row += FEW_ROWS)
-        fns[fp8_min_i64(FEW_ROWS, run->m - row) - 1](run, row);
-}
-
-/* ---- many rows of X: decoded to the scratch, once ---- */
 
 /* scratch = the decoded weights in strips of up to TILE_VECS vectors, k columns each. */
 VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64_t width,
@@ -285,7 +133,7 @@ VEC_FN void decode_vector(const fp8_panel_run *run, int64_t v, float *out, int64
             vec_bytes pairs[2];
             _mm_prefetch((const char *)block + (int64_t)CHUNK * FP8_PANEL_ROWS, _MM_HINT_T1);
             decode_pairs(pairs, block, code);
-#pragma GCC unroll 16
+            PANEL_UNROLL
             for (int c = 0; c < FP8_PANEL_COLS; c++)
                 vec_store_f32(out + (k + c) * width,
                               decoded_column(pairs, c, code, how, scale, run->rounded));
@@ -327,13 +175,13 @@ VEC_FN void tile_column(vec_f32 acc[TILE_ROWS][TILE_VECS], const float *x, int64
                         const float *strip, int rows, int vecs)
 {
     vec_f32 w[TILE_VECS];
-#pragma GCC unroll 16
+    PANEL_UNROLL
     for (int u = 0; u < vecs; u++)
         w[u] = vec_load_f32(strip + (int64_t)u * VEC_LANES);
-#pragma GCC unroll 16
+    PANEL_UNROLL
     for (int i = 0; i < rows; i++) {
         const vec_f32 one = vec_set1(x[i * x_stride]);
-#pragma GCC unroll 16
+        PANEL_UNROLL
         for (int u = 0; u < vecs; u++)
             acc[i][u] = vec_fma(one, w[u], acc[i][u]);
     }
@@ -343,21 +191,21 @@ VEC_FN void tile_multiply(const tile *t, int rows, int vecs)
 {
     vec_f32 acc[TILE_ROWS][TILE_VECS];
     const float *strip = t->strip;
-#pragma GCC unroll 16
+    PANEL_UNROLL
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 16
-        for (int u = 0; u < vecs; u++)
-            acc[i][u] = vec_set1(0);
+        PANEL_UNROLL
+    for (int u = 0; u < vecs; u++)
+        acc[i][u] = vec_set1(0);
     for (int64_t k = 0; k < t->k; k += 4)
-#pragma GCC unroll 16
-        for (int c = 0; c < 4; c++, strip += (int64_t)vecs * VEC_LANES)
-            tile_column(acc, t->x + k + c, t->x_stride, strip, rows, vecs);
-#pragma GCC unroll 16
+        PANEL_UNROLL
+    for (int c = 0; c < 4; c++, strip += (int64_t)vecs * VEC_LANES)
+        tile_column(acc, t->x + k + c, t->x_stride, strip, rows, vecs);
+    PANEL_UNROLL
     for (int i = 0; i < rows; i++)
-#pragma GCC unroll 16
-        for (int u = 0; u < vecs; u++)
-            store_sum(t->c + (int64_t)i * FP8_TILE_COLS + (int64_t)u * VEC_LANES, acc[i][u],
-                      t->accumulate);
+        PANEL_UNROLL
+    for (int u = 0; u < vecs; u++)
+        store_sum(t->c + (int64_t)i * FP8_TILE_COLS + (int64_t)u * VEC_LANES, acc[i][u],
+                  t->accumulate);
 }
 
 typedef void tile_fn(const tile *t);
