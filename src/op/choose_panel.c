@@ -10,7 +10,8 @@ fp8_panel_problem fp8_panel_problem_of(const fp8_context *ctx, const fp8_linear_
     return (fp8_panel_problem){
         .isa = ctx->isa,
         .m = m,
-        .bf16_is_exact = !rounded && (plan->x_is_scaled || x == FP8_BF16),
+        .bf16_is_exact = !rounded && (plan->x_is_scaled || x == FP8_BF16) && !plan->w_into_x,
+        .w_into_x = plan->w_into_x,
         .w_multiple = plan->w_multiple,
         .both_multiple = plan->both_multiple,
         .any_m = ctx->flags & FP8_BATCH_INVARIANT,
@@ -24,6 +25,8 @@ const char *fp8_panel_lacks(const fp8_panel_kernel *kernel, const fp8_panel_prob
     const int64_t m = problem->any_m ? INT64_MAX : problem->m;
     if (kernel->isa > problem->isa)
         return "the processor or FP8_CPU_ISA does not reach its level";
+    if (bf16 && problem->w_into_x)
+        return "x times the scales of w's columns would be rounded to bf16";
     if (bf16 && !problem->bf16_is_exact)
         return "x or w would be rounded to bf16";
     if (multiple % kernel->cut_multiple)

@@ -32,6 +32,7 @@ typedef struct fp8_linear_plan {
     int64_t scale_tile;             /* rows of scales side by side in the linear's memory */
     int64_t x_unit_cols;            /* columns of X for each of its scales, >= 1 */
     bool w_along_k, x_along_k;      /* more than one scale along K */
+    bool w_into_x;                  /* or W's are multiplied into X: w_along_k is not */
     bool x_is_scaled;               /* not FP8_ACTIVATION_NONE */
     int64_t pad; /* segments are padded to a multiple of so many columns; 1 = not */
     /* Powers of two up to 128 that divide every place in (0,columns) where W's scales change, and
@@ -152,6 +153,7 @@ typedef struct fp8_panel_problem {
     fp8_isa isa;
     int64_t m;
     bool bf16_is_exact;                /* X and W can be bf16 without rounding */
+    bool w_into_x;                     /* of the plan */
     int64_t w_multiple, both_multiple; /* of the plan */
     bool any_m;                        /* batch-invariant: the choice must not depend on m */
 } fp8_panel_problem;

@@ -9,6 +9,8 @@
  *
  *     c[i,k] = sum over n of (dY[i,n] * scale[n]) * code[n,k]
  *
+ * Scales that each column of W has for itself (w_into_x) are multiplied into dX instead.
+ *
  * For 256 rows of W at a time the codes of the tile are turned into panels of W^T: the 16 bytes of
  * 4 rows x 4 columns in a block are those of 4 x 4 in another, transposed. fp32 throughout.
  *
@@ -192,7 +194,7 @@ static void prepare_task(void *arg, int64_t task, int64_t worker)
     const dx_job *job = arg;
     const int64_t first = task * PREPARED_ROWS, n = job->linear->plan.n;
     const int64_t end = fp8_min_i64(first + PREPARED_ROWS, job->dy.shape[0]);
-    const bool scaled = !scales_by_tile(job->linear);
+    const bool scaled = !scales_by_tile(job->linear) && !job->linear->plan.w_into_x;
     (void)worker;
     for (int64_t from = 0; from < n; from += CHUNK) {
         const int64_t count = fp8_min_i64(CHUNK, n - from);
@@ -264,6 +266,16 @@ static void multiply(const dx_job *job, const tile *t, int64_t row, int64_t rows
         .scratch = b->scratch});
 }
 
+/* scale[64] = those of the columns of a tile, where each has its own. */
+static void load_column_scales(const dx_job *job, const tile *t, float scale[FP8_TILE_COLS])
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    for (int64_t c = 0; c < t->end - t->first; c++) {
+        const int64_t col = (t->col + c + p->desc.w_origin.cols) / p->unit_cols;
+        scale[c] = job->load_scale(job->linear->scales, fp8_linear_scale_index(p, 0, col));
+    }
+}
+
 static void dx_task(void *arg, int64_t task, int64_t worker)
 {
     const dx_job *job = arg;
@@ -275,11 +287,16 @@ static void dx_task(void *arg, int64_t task, int64_t worker)
         memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
     for (int64_t n = 0; n < job->linear->plan.n; n += CHUNK)
         multiply(job, &t, row, rows, n, &b);
+    _Alignas(FP8_ALIGN) float scale[FP8_TILE_COLS];
+    const bool by_column = job->linear->plan.w_into_x;
+    if (by_column)
+        load_column_scales(job, &t, scale);
     if (job->linear->has_nan)
         mark_nan(job, &t, rows, b.c);
     for (int64_t i = 0; i < rows; i++)
         job->finish(&(fp8_finish_run){.c = b.c + i * FP8_TILE_COLS,
                                       .x_scale = 1,
+                                      .w_scale = by_column ? scale : NULL,
                                       .y = fp8_element_at(&job->dx, row + i, t.col),
                                       .n = t.end - t.first,
                                       .y_stride = job->dx.stride[1],

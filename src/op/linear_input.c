@@ -8,6 +8,8 @@
  *     fp32:  x[i,k] = code[i,k] * scale    the same, in fp32, if it varies along K
  *     bf16 that folds: linear_fold.c       scale[i], what is left
  *
+ * Scales of W that the plan has for X (w_into_x) are multiplied in too, in fp32.
+ *
  * X in high precision is quantized first, if the activation asks for it, a few rows at a time. */
 #include "op/linear_input.h"
 #include "base/size.h"
@@ -143,6 +145,17 @@ static void place_scales(const fp8_input *job, int64_t i, const float *scale)
     }
 }
 
+/* x[k] in F32 times the scales of W's columns. */
+static void multiply_by_w_scales(const fp8_linear *l, float *x)
+{
+    const fp8_linear_plan *p = &l->plan;
+    const fp8_load_fn load = fp8_dtype_facts_of(p->scale)->load;
+    for (int64_t k = 0; k < p->k; k++) {
+        const int64_t col = (k + p->desc.w_origin.cols) / p->unit_cols;
+        x[k] *= load(l->scales, fp8_linear_scale_index(p, 0, col));
+    }
+}
+
 /* Moves the segments of a row to their places, the last first, with zeros between. */
 static void spread(const fp8_cuts *cuts, char *row, int64_t bytes)
 {
@@ -163,6 +176,8 @@ static void complete_row(const fp8_input *job, int64_t i, const float *scale)
     memset(to + k * bytes, 0, (size_t)((job->out.stride - k) * bytes));
     if (scale)
         place_scales(job, i, scale);
+    if (l->plan.w_into_x)
+        multiply_by_w_scales(l, (float *)(void *)to);
     if (l->plan.pad > 1)
         spread(&l->cuts, to, bytes);
 }

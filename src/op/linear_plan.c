@@ -160,14 +160,38 @@ static int64_t border_multiple(int64_t multiple, int64_t k, int64_t unit, int64_
     return multiple;
 }
 
+/* Few columns of W, at whose end no kernel can cut, and that have the same scale in all rows, lend
+ * it to X: segments would be padded to several times their columns. Weights that are rounded with
+ * their scales need them. */
+static void plan_columns(fp8_linear_plan *p)
+{
+    const int64_t multiple =
+        border_multiple(FP8_PANEL_COLS, p->k, p->unit_cols, p->desc.w_origin.cols);
+    p->w_into_x = p->w_along_k && p->scale_rows == 1 && p->unit_cols < FP8_X_PAD &&
+                  multiple < FP8_PANEL_COLS && p->desc.weight_math == FP8_WEIGHT_EXACT;
+    if (p->w_into_x)
+        p->w_along_k = false;
+}
+
+/* The units of W that segments are made of, as plan.unit_cols and w_origin.cols. */
+static int64_t cut_unit(const fp8_linear_plan *p)
+{
+    return p->w_into_x ? p->k : p->unit_cols;
+}
+
+static int64_t cut_origin(const fp8_linear_plan *p)
+{
+    return p->w_into_x ? 0 : p->desc.w_origin.cols;
+}
+
 /* What places segments get. Padding to 32 is for all kernels, and costs nothing if only the first
  * segment is not a multiple of it; padding to 4 is for all but those of tiles. */
 static void plan_places(fp8_linear_plan *p)
 {
-    const int64_t origin = p->desc.w_origin.cols;
-    const bool shifted = !p->x_along_k && p->unit_cols % FP8_X_PAD == 0;
+    const int64_t origin = cut_origin(p), unit = cut_unit(p);
+    const bool shifted = !p->x_along_k && unit % FP8_X_PAD == 0;
     const int64_t pad = shifted ? FP8_X_PAD : FP8_PANEL_COLS;
-    p->w_multiple = border_multiple(MOST_MULTIPLE, p->k, p->unit_cols, origin);
+    p->w_multiple = border_multiple(MOST_MULTIPLE, p->k, unit, origin);
     p->both_multiple = border_multiple(p->w_multiple, p->k, p->x_unit_cols, 0);
     p->pad = p->both_multiple % pad ? pad : 1;
     if (p->pad > 1)
@@ -202,6 +226,7 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
     plan->scale = plan->desc.w_scale;
     FP8_TRY(plan_x(plan, err));
     FP8_TRY(plan_w(plan, err));
+    plan_columns(plan);
     plan_places(plan);
     return FP8_OK;
 }
@@ -270,17 +295,17 @@ static int64_t next_border(int64_t at, int64_t unit, int64_t origin, int64_t k)
 
 void fp8_cuts_find(fp8_cuts *cuts, const fp8_linear_plan *p, bool with_x)
 {
-    const int64_t origin = p->desc.w_origin.cols;
+    const int64_t origin = cut_origin(p), unit = cut_unit(p);
     int64_t count = 0, place = 0;
     for (int64_t at = 0, end; at < p->k || count == 0; at = end) {
-        if (with_x || at == 0 || (at + origin) % p->unit_cols == 0) {
+        if (with_x || at == 0 || (at + origin) % unit == 0) {
             if (cuts->at) {
                 cuts->at[count] = at;
                 cuts->place[count] = place;
             }
             count++;
         }
-        end = fp8_min_i64(next_border(at, p->unit_cols, origin, p->k),
+        end = fp8_min_i64(next_border(at, unit, origin, p->k),
                           next_border(at, p->x_unit_cols, 0, p->k));
         place += fp8_ceil_div(end - at, p->pad) * p->pad;
     }

@@ -229,7 +229,8 @@ static void finish_rows(const run_job *job, int64_t row, int64_t rows, int64_t n
 {
     const fp8_linear *l = job->linear;
     const int64_t y_bytes = fp8_dtype_bits(job->y->dtype) / 8;
-    const bool w_scaled = l->plan.k > 0 && !kernel_scales_w(job); /* no columns, no scales */
+    const bool any = l->plan.k > 0 && !l->plan.w_into_x; /* no columns, no scales */
+    const bool w_scaled = any && !kernel_scales_w(job);
     if (w_scaled)
         load_w_scales(job, 0, 1, n, b->w_scale);
     for (int64_t i = 0; i < rows; i++) {

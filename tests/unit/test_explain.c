@@ -246,6 +246,46 @@ static void no_grid_falls_to_the_reference(void **state)
     }
 }
 
+/* Scales of columns that no kernel can cut at are multiplied into X, if all rows have the same: the
+ * codes take a byte each, and what bf16 would round is left to fp32. */
+static void columns_lend_their_scales_to_x(void **state)
+{
+    static const struct {
+        fp8_grid grid, origin;
+        fp8_weight_math math;
+        bool lent;
+    } cases[] = {
+        {{0, 1}, {0, 0}, FP8_WEIGHT_EXACT, true},    {{48, 1}, {0, 0}, FP8_WEIGHT_EXACT, true},
+        {{0, 7}, {0, 3}, FP8_WEIGHT_EXACT, true},    {{0, 64}, {0, 2}, FP8_WEIGHT_EXACT, false},
+        {{128, 1}, {80, 0}, FP8_WEIGHT_EXACT, true}, {{128, 1}, {81, 0}, FP8_WEIGHT_EXACT, false},
+        {{16, 1}, {0, 0}, FP8_WEIGHT_EXACT, false},  {{0, 4}, {0, 0}, FP8_WEIGHT_EXACT, false},
+        {{0, 1}, {0, 0}, FP8_WEIGHT_ROUNDED, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+        fp8_linear_plan plan;
+        fp8_cuts cuts = {0};
+        desc.activation = FP8_ACTIVATION_NONE;
+        desc.w.grid = cases[i].grid;
+        desc.w_origin = cases[i].origin;
+        desc.weight_math = cases[i].math;
+        assert_int_equal(fp8_linear_plan_shape(&plan, &desc, 48, 100, FP8_E4M3FN, NULL), FP8_OK);
+        fp8_cuts_find(&cuts, &plan, true);
+        assert_int_equal(plan.w_into_x, cases[i].lent);
+        assert_int_equal(cases[i].lent ? cuts.count : 1, 1);
+        assert_int_equal(cases[i].lent ? cuts.columns : 100, 100);
+        for (size_t k = 0; fp8_panel_kernel_at(k); k++) {
+            const fp8_panel_kernel *kernel = fp8_panel_kernel_at(k);
+            fp8_context ctx = {.isa = FP8_ISA_AMX};
+            const fp8_panel_problem problem = fp8_panel_problem_of(&ctx, &plan, 1, FP8_BF16);
+            const char *lacks = fp8_panel_lacks(kernel, &problem);
+            const bool says = lacks && strstr(lacks, "scales of w's columns");
+            assert_int_equal(says, cases[i].lent && kernel->x == FP8_BF16);
+        }
+    }
+}
+
 static void bad_questions_are_refused(void **state)
 {
     (void)state;
@@ -282,6 +322,7 @@ int main(void)
         cmocka_unit_test(no_grid_falls_to_the_reference),
         cmocka_unit_test(what_is_chosen_is_what_runs),
         cmocka_unit_test(cuts_are_multiples_of_what_the_plan_says),
+        cmocka_unit_test(columns_lend_their_scales_to_x),
         cmocka_unit_test(bad_questions_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

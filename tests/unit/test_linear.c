@@ -68,6 +68,7 @@ static const kind w_kinds[] = {
     {"block 48x20", FP8_E4M3FNUZ, 0, FP8_F16, {48, 20}, {0, 0}, 0},
     {"mx", FP8_E4M3FN, 0, FP8_E8M0FNU, {1, 32}, {0, 0}, 0},
     {"columns", FP8_E5M2, 0, FP8_F32, {0, 1}, {0, 0}, 0},
+    {"columns by 7", FP8_E4M3FN, 0, FP8_BF16, {0, 7}, {0, 3}, 0},
     {"parts", FP8_E4M3FN, 0, FP8_F32, {0, 0}, {0, 0}, 3},
     {"high block", FP8_BF16, 0, FP8_F32, {128, 128}, {0, 0}, 0},
     {"high channel", FP8_F32, 0, FP8_F32, {1, 0}, {0, 0}, 0},
