@@ -36,7 +36,7 @@ typedef struct watch {
     int64_t before;
 } watch;
 
-static void die(const char *what)
+_Noreturn static void die(const char *what)
 {
     fprintf(stderr, "bench_load: %s\n", what);
     exit(2);
