@@ -54,6 +54,22 @@ class FP8GemmOptions:
         linear_desc(self.scheme, self.rule)
 
 
+class ComputedWeight(Tensor):
+    """W as its codes and scales have it. A tensor of its own: what is put into it does not reach the layer, so that
+    `weight.data += ..`, by which adapters are merged, is RuntimeError."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed from it is a plain tensor
+
+    @property
+    def data(self) -> Tensor:
+        return super().data
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        raise RuntimeError("FP8Linear's weight was discarded, and computed from its codes to be read: a change would be lost; "
+                           "use fp16_weight_storage='keep' or 'cpu_offload'")
+
+
 class FP8Linear(nn.Linear):
     """y[.., N] = x[.., K] W^T + bias with W in FP8; of `linear`, a nn.Linear, which is left as it is.
 
@@ -99,7 +115,8 @@ class FP8Linear(nn.Linear):
         if self._source is not None:
             return self._source
         codes, scales = self.fp8_weight()
-        return torch.ops.fp8.dequantize(codes, scales, *weight_grid(self.options.scheme), torch.bfloat16)
+        real = torch.ops.fp8.dequantize(codes, scales, *weight_grid(self.options.scheme), torch.bfloat16)
+        return real.as_subclass(ComputedWeight)
 
     def fp8_weight(self) -> tuple[Tensor, Tensor]:
         """codes[N,K] and their scales, as new tensors. Errors: RuntimeError (no weight to make them of)."""

@@ -516,6 +516,34 @@ class Behaviours(unittest.TestCase):
             losses.append(loss.item())
         self.assertLess(losses[-1], 0.9 * losses[0])
 
+    def test_17_adapters_are_merged_where_there_is_a_weight(self):
+        try:
+            import peft
+        except ImportError as missing:
+            self.skipTest(str(missing))
+        for storage in STORAGES:
+            model = enable_fp8_gemm(nn.Sequential(linear(n=K)), options=options(storage))
+            tuned = peft.get_peft_model(model, peft.LoraConfig(target_modules=["0"], r=4, init_lora_weights=False))
+            y = tuned(inputs(5))
+            if storage == "discard":
+                with self.assertRaisesRegex(RuntimeError, "discarded.*would be lost.*keep"):
+                    tuned.merge_and_unload()
+                self.assertTrue(torch.equal(tuned(inputs(5)), y))
+                continue
+            merged = tuned.merge_and_unload()
+            merged[0].invalidate_weight_cache()
+            self.near(merged(inputs(5)), y, NOISE)
+
+    def test_16_a_computed_weight_is_a_plain_tensor_but_for_writing(self):
+        layer = FP8Linear(linear(), options=options())
+        layer.materialize_fp8_weight()
+        weight = layer.weight
+        for made in (weight + 1, weight.clone(), weight.t(), weight[0], weight.data):
+            self.assertIs(type(made), torch.Tensor)
+        x = inputs(2).requires_grad_()
+        nn.functional.linear(x, weight).sum().backward()
+        self.assertEqual(x.grad.shape, x.shape)
+
     def test_compile_without_a_break(self):
         for storage in STORAGES:
             torch.compiler.reset()

@@ -4,6 +4,7 @@ dialect is taken as it is, and save_pretrained writes what verify and the next f
 
     FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python tests/python/test_transformers.py
 """
+import gc
 import pathlib
 import shutil
 import sys
@@ -168,6 +169,21 @@ class Transformers(unittest.TestCase):
         loss = model(TOKENS, labels=TOKENS).loss
         loss.backward()
         self.assertTrue(torch.isfinite(model.model.embed_tokens.weight.grad).all())
+
+    def test_linears_run_in_our_operator_and_no_weight_is_held_twice(self):
+        for name in ("llama_untied_bf16", "llama_untied_ct_channel_token"):
+            model = load(SOURCES / name, quantization_config=Fp8Config("channel"))
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+                logits(model)
+            count = {event.key: event.count for event in profile.key_averages()}
+            self.assertEqual((count["fp8::linear"], count["aten::linear"]), (14, 1))  # the head is left
+            shapes = {(layer.out_features, layer.in_features) for layer in layers(model).values()}
+            gc.collect()
+            kept = {id(parameter) for parameter in model.parameters()}
+            held = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor) and not t.is_meta and id(t) not in kept
+                    and t.itemsize > 1 and tuple(t.shape) in shapes]
+            self.assertEqual(held, [])
+            self.assertEqual([layer._layer.info.source_bytes for layer in layers(model).values()], [0] * 14)
 
     def test_bad_input(self):
         with self.assertRaisesRegex(ValueError, "'int8'.*block"):
