@@ -142,14 +142,14 @@ static void shared_memory_is_refused(void **state)
     fp8_context_free(ctx);
 }
 
-/* Scales of X and W in 2-D grids, column by column and then with a bad one, whose place is named.
- */
-static void scales_have_strides_and_places(void **state)
+/* Scales of X and W in 2-D grids, column by column, with a bias that runs backwards in steps of 2;
+ * and then with bad ones, whose places are named. */
+static void scales_and_bias_have_strides_and_places(void **state)
 {
     (void)state;
     enum { ROWS = 4, COLS = 4, UNIT = 32 };
     static float x_plain[M * COLS], x_turned[M * COLS], w_plain[ROWS * COLS], w_turned[ROWS * COLS];
-    static float expected[M * N];
+    static float expected[M * N], b_plain[N], b_back[2 * N];
     fp8_context *ctx = context_new();
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     desc.activation = FP8_ACTIVATION_CODES;
@@ -161,17 +161,22 @@ static void scales_have_strides_and_places(void **state)
         for (int r = 0; r < ROWS; r++)
             w_plain[r * COLS + c] = w_turned[c * ROWS + r] = 0.5F * (float)(1 + c + 2 * r);
     }
+    for (int j = 0; j < N; j++)
+        b_plain[j] = b_back[2 * (N - 1 - j)] = (float)(1000 * j);
+    fp8_tensor b = fp8_vector(b_plain, FP8_F32, N);
     const fp8_tensor x = fp8_matrix(w_codes, FP8_E4M3FN, M, K);
     const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
     fp8_tensor xs = fp8_matrix(x_plain, FP8_F32, M, COLS);
     fp8_tensor s = fp8_matrix(w_plain, FP8_F32, ROWS, COLS);
     fp8_tensor y = fp8_matrix(expected, FP8_F32, M, N);
     fp8_error err;
-    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, NULL), FP8_OK);
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, &b, &y, NULL), FP8_OK);
     xs = (fp8_tensor){x_turned, FP8_F32, 2, {M, COLS, 0, 0}, {1, M, 0, 0}};
     s = (fp8_tensor){w_turned, FP8_F32, 2, {ROWS, COLS, 0, 0}, {1, ROWS, 0, 0}};
+    b = fp8_vector(b_back + 2 * (N - 1), FP8_F32, N);
+    b.stride[0] = -2;
     y.data = y_data;
-    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, NULL), FP8_OK);
+    assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, &b, &y, NULL), FP8_OK);
     assert_memory_equal(y_data, expected, sizeof expected);
     x_turned[3 * M + 2] = -1;
     assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, &err), FP8_E_SCALE);
@@ -181,6 +186,30 @@ static void scales_have_strides_and_places(void **state)
     assert_int_equal(fp8_matmul(ctx, &desc, &x, &xs, &w, &s, NULL, &y, &err), FP8_E_SCALE);
     assert_int_equal(err.pos, 2 * COLS + 1);
     assert_non_null(strstr(err.msg, "w_scales[2,1]"));
+    fp8_context_free(ctx);
+}
+
+/* Segments of 7 columns get places of 8: infinity times the zero behind them would be NaN. */
+static void infinity_does_not_meet_padding(void **state)
+{
+    (void)state;
+    enum { UNIT = 7, UNITS = (K + UNIT - 1) / UNIT };
+    static uint8_t ones[N * K];
+    static float halves[N * UNITS], x[M * K];
+    fp8_context *ctx = context_new();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    desc.w.grid = (fp8_grid){1, UNIT};
+    memset(ones, 0x38, sizeof ones);
+    for (int i = 0; i < N * UNITS; i++)
+        halves[i] = 0.5F;
+    for (int i = 0; i < M * K; i++)
+        x[i] = i % K == UNIT ? INFINITY : 1;
+    const fp8_tensor w = fp8_matrix(ones, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(halves, FP8_F32, N, UNITS), tx = fp8_matrix(x, FP8_F32, M, K);
+    fp8_tensor y = fp8_matrix(y_data, FP8_F32, M, N);
+    assert_int_equal(fp8_matmul(ctx, &desc, &tx, NULL, &w, &s, NULL, &y, NULL), FP8_OK);
+    for (int i = 0; i < M * N; i++)
+        assert_true(isinf(y_data[i]));
     fp8_context_free(ctx);
 }
 
@@ -221,7 +250,8 @@ int main(void)
         cmocka_unit_test(strides_that_are_not_used_may_be_any),
         cmocka_unit_test(blocks_of_any_size_hold_a_weight),
         cmocka_unit_test(shared_memory_is_refused),
-        cmocka_unit_test(scales_have_strides_and_places),
+        cmocka_unit_test(scales_and_bias_have_strides_and_places),
+        cmocka_unit_test(infinity_does_not_meet_padding),
         cmocka_unit_test(a_rule_may_follow_the_dtype_of_x),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
