@@ -213,6 +213,72 @@ static void infinity_does_not_meet_padding(void **state)
     fp8_context_free(ctx);
 }
 
+/* y[M,N] = x W^T for x quantized inside, or for codes with x_scales. */
+static void run_x(const fp8_context *ctx, const fp8_linear_desc *desc, const fp8_tensor *x,
+                  const fp8_tensor *x_scales, float *y_out)
+{
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, 1, 1);
+    fp8_tensor y = fp8_matrix(y_out, FP8_F32, M, N);
+    assert_int_equal(fp8_matmul(ctx, desc, x, x_scales, &w, &s, NULL, &y, NULL), FP8_OK);
+}
+
+/* X quantized inside is what fp8_quantize makes of it, for every grid and dtype of scales. */
+static void dynamic_x_is_what_quantize_makes(void **state)
+{
+    (void)state;
+    static const fp8_grid grids[] = {{0, 0}, {1, 0}, {1, 32}, {1, 7}};
+    static const fp8_dtype scales[] = {FP8_F32, FP8_BF16, FP8_F16, FP8_E8M0FNU};
+    static float x[M * K], stored[M * K], inside[M * N];
+    static uint8_t codes[M * K];
+    fp8_context *ctx = context_new();
+    for (int i = 0; i < M * K; i++)
+        x[i] = (float)(i * 7919 % 2003 - 1000) / 37;
+    for (int g = 0; g < 4; g++)
+        for (int d = 0; d < 4; d++) {
+            const int64_t rows = grids[g].rows ? M : 1;
+            const int64_t cols = grids[g].cols ? (K + grids[g].cols - 1) / grids[g].cols : 1;
+            const fp8_tensor tx = fp8_matrix(x, FP8_F32, M, K);
+            fp8_tensor c = fp8_matrix(codes, FP8_E4M3FN, M, K);
+            fp8_tensor xs = fp8_matrix(stored, scales[d], rows, cols);
+            fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+            desc.x.grid = grids[g];
+            desc.x_scale = scales[d];
+            assert_int_equal(fp8_quantize(ctx, &desc.x, &tx, &c, &xs, NULL), FP8_OK);
+            desc.activation = FP8_ACTIVATION_DYNAMIC;
+            run_x(ctx, &desc, &tx, NULL, inside);
+            desc.activation = FP8_ACTIVATION_CODES;
+            run_x(ctx, &desc, &c, &xs, y_data);
+            assert_memory_equal(inside, y_data, sizeof inside);
+        }
+    fp8_context_free(ctx);
+}
+
+/* Of a NaN far down in X, which is prepared in pieces, the place is named. */
+static void a_refused_element_is_named(void **state)
+{
+    (void)state;
+    enum { ROWS = 900 };
+    static float x[ROWS * K], y[ROWS * N];
+    fp8_context *ctx = context_new();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, 1, 1);
+    const fp8_tensor tx = fp8_matrix(x, FP8_F32, ROWS, K);
+    fp8_tensor ty = fp8_matrix(y, FP8_F32, ROWS, N);
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    desc.x.nan = FP8_NAN_REFUSE;
+    x[850 * K + 3] = x[870 * K] = NAN;
+    for (int whole = 0; whole < 2; whole++) {
+        fp8_error err;
+        desc.x.grid.rows = !whole;
+        assert_int_equal(fp8_matmul(ctx, &desc, &tx, NULL, &w, &s, NULL, &ty, &err), FP8_E_NAN);
+        assert_int_equal(err.pos, 850 * K + 3);
+        assert_non_null(strstr(err.msg, "[850,3]"));
+    }
+    fp8_context_free(ctx);
+}
+
 /* Rules whose scales are of X's dtype take each dtype of X with its own. */
 static void a_rule_may_follow_the_dtype_of_x(void **state)
 {
@@ -252,6 +318,8 @@ int main(void)
         cmocka_unit_test(shared_memory_is_refused),
         cmocka_unit_test(scales_and_bias_have_strides_and_places),
         cmocka_unit_test(infinity_does_not_meet_padding),
+        cmocka_unit_test(dynamic_x_is_what_quantize_makes),
+        cmocka_unit_test(a_refused_element_is_named),
         cmocka_unit_test(a_rule_may_follow_the_dtype_of_x),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
