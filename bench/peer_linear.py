@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp8_linear_run beside PyTorch's F.linear in fp32 and bf16: one process, one set of cores, a call of each in turn.
 
-    peer_linear.py [--library build/release/libfp8.so] [--threads N] [--m 1,4,16,32,64] [--layers NxK,..] [--seconds S]
+    FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python bench/peer_linear.py [--threads N]
+        [--m 1,4,16,32,64] [--layers NxK,..] [--seconds S]
 
 X is bf16 and not quantized, W is E4M3FN with a scale a channel (w8a16); "gemm" gets X as codes. Up to 64 rows the weights
 are copies taken in turn, together twice the last cache. One line a case; a ratio is PyTorch's median time over ours, above 1
@@ -18,7 +19,6 @@ import statistics
 import time
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("--library", default=pathlib.Path(__file__).resolve().parents[1] / "build/release/libfp8.so")
 parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
 parser.add_argument("--m", default="1,4,16,32,64")
 parser.add_argument("--layers", default="4096x4096,14336x4096,4096x14336")
@@ -29,96 +29,48 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # idle threads of one side 
 
 import torch  # noqa: E402 (after the environment is set)
 
-F32, BF16, E4M3FN = 1, 3, 4
-NONE, CODES = 0, 3
+from fp8 import _c, arrays, context as contexts, errors  # noqa: E402
+
+NONE, CODES = _c.Activation.NONE, _c.Activation.CODES
 COLD_ROWS = 64
 REGIMES = [("M=1", 1, 1), ("M<=4", 1, 4), ("M=16", 16, 16), ("M=32", 32, 32), ("M>=64", 64, 1 << 30)]
 
 
-class Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int), ("ndim", ctypes.c_int32),
-                ("shape", ctypes.c_int64 * 4), ("stride", ctypes.c_int64 * 4)]
-
-
-class Grid(ctypes.Structure):
-    _fields_ = [("rows", ctypes.c_int64), ("cols", ctypes.c_int64)]
-
-
-class QuantizeDesc(ctypes.Structure):
-    _fields_ = [("struct_bytes", ctypes.c_uint32), ("rule", ctypes.c_int), ("grid", Grid), ("nan", ctypes.c_int),
-                ("static_scales", ctypes.c_int32), ("pow2_scales", ctypes.c_int32), ("scale_ub", ctypes.c_float)]
-
-
-class LinearDesc(ctypes.Structure):
-    _fields_ = [("struct_bytes", ctypes.c_uint32), ("activation", ctypes.c_int), ("x", QuantizeDesc), ("x_code", ctypes.c_int),
-                ("x_scale", ctypes.c_int), ("x_static", ctypes.c_float), ("w", QuantizeDesc), ("w_code", ctypes.c_int),
-                ("w_scale", ctypes.c_int), ("w_origin", Grid), ("widths", ctypes.c_void_p), ("width_count", ctypes.c_size_t),
-                ("epilogue", ctypes.c_int), ("weight_math", ctypes.c_int)]
-
-
-class ContextDesc(ctypes.Structure):
-    _fields_ = [("struct_bytes", ctypes.c_uint32), ("threads", ctypes.c_int32), ("parallel_for", ctypes.c_void_p),
-                ("parallel_user", ctypes.c_void_p), ("allocator", ctypes.c_void_p * 3), ("flags", ctypes.c_uint32)]
-
-
-class Error(ctypes.Structure):
-    _fields_ = [("code", ctypes.c_int), ("os_errno", ctypes.c_int), ("pos", ctypes.c_int64), ("msg", ctypes.c_char * 1024)]
-
-
-def matrix(tensor, dtype):
-    """A view of a contiguous torch matrix."""
-    rows, cols = tensor.shape
-    return Tensor(tensor.data_ptr(), dtype, 2, (ctypes.c_int64 * 4)(rows, cols), (ctypes.c_int64 * 4)(cols, 1))
-
-
-fp8 = ctypes.CDLL(str(options.library))
-
-
-def check(status, error):
-    if status != 0:
-        raise SystemExit("peer_linear: " + error.msg.decode())
-
-
 def channel_desc(activation):
-    desc = LinearDesc(struct_bytes=ctypes.sizeof(LinearDesc), activation=activation)
-    for part in (desc.x, desc.w):
-        part.struct_bytes = ctypes.sizeof(QuantizeDesc)
-        part.grid = Grid(1, 0)
-    desc.x.nan = 1  # NaN goes through, as FP8_LINEAR_DESC_INIT has it
-    return desc
+    """W with a scale a row; X with a scale a row, or as it is."""
+    return _c.LinearDesc(activation=activation, x=_c.QuantizeDesc(grid=_c.Grid(1, 0), nan=_c.NanPolicy.PROPAGATE),
+                         w=_c.QuantizeDesc(grid=_c.Grid(1, 0)))
 
 
 class Ours:
     """Copies of one prepared weight, run in turn."""
 
     def __init__(self, context, activation, x, x_scales, w, w_scales, copies):
-        self.error, self.turn, self.linears = Error(), 0, []
-        desc, wt, st = channel_desc(activation), matrix(w, E4M3FN), matrix(w_scales, F32)
+        self.error, self.turn, self.linears = _c.Error(), 0, []
+        desc, wt, st = channel_desc(activation), arrays.view(w), arrays.view(w_scales)
         for _ in range(copies):
             linear = ctypes.c_void_p()
-            check(fp8.fp8_linear_create(context, ctypes.byref(desc), ctypes.byref(wt), ctypes.byref(st), None,
-                                        ctypes.byref(linear), ctypes.byref(self.error)), self.error)
+            errors.call("fp8_linear_create", context.handle, ctypes.byref(desc), ctypes.byref(wt), ctypes.byref(st), None,
+                        ctypes.byref(linear))
             self.linears.append(linear)
         size = ctypes.c_uint64()
-        check(fp8.fp8_linear_workspace(self.linears[0], ctypes.c_int64(x.shape[0]), ctypes.byref(size),
-                                       ctypes.byref(self.error)), self.error)
+        errors.call("fp8_linear_workspace", self.linears[0], x.shape[0], ctypes.byref(size))
         self.size, self.space = size, ctypes.create_string_buffer(size.value)
         self.out = torch.empty(x.shape[0], w.shape[0], dtype=torch.bfloat16)
-        codes = activation == CODES
         self.keep = (x, x_scales)
-        self.x, self.y = matrix(x, E4M3FN if codes else BF16), matrix(self.out, BF16)
-        self.x_scales = ctypes.byref(matrix(x_scales, F32)) if codes else None
+        self.x, self.y = arrays.view(x), arrays.view(self.out)
+        self.x_scales = None if x_scales is None else ctypes.byref(arrays.view(x_scales))
 
     def __call__(self):
         linear = self.linears[self.turn % len(self.linears)]
         self.turn += 1
-        status = fp8.fp8_linear_run(linear, ctypes.byref(self.x), self.x_scales, ctypes.byref(self.y), self.space, self.size,
-                                    None, ctypes.byref(self.error))
-        check(status, self.error)
+        if _c.lib.fp8_linear_run(linear, ctypes.byref(self.x), self.x_scales, ctypes.byref(self.y), self.space, self.size, None,
+                                 ctypes.byref(self.error)):
+            raise errors.exception(self.error)
 
     def close(self):
         for linear in self.linears:
-            fp8.fp8_linear_free(linear)
+            _c.lib.fp8_linear_free(linear)
 
 
 class Torch:
@@ -192,10 +144,8 @@ def run_case(context, m, n, k):
 
 
 def main():
-    context, error = ctypes.c_void_p(), Error()
+    context = contexts.Context(options.threads)
     torch.set_num_threads(options.threads)
-    desc = ContextDesc(struct_bytes=ctypes.sizeof(ContextDesc), threads=options.threads)
-    check(fp8.fp8_context_create(ctypes.byref(desc), ctypes.byref(context), ctypes.byref(error)), error)
     print(f"bench peer_linear torch={torch.__version__} threads={options.threads}", flush=True)
     results = []
     with torch.inference_mode():
@@ -208,7 +158,6 @@ def main():
         if cases:
             print(f"bench peer_linear regime={regime} cases={len(cases)} "
                   + " ".join(f"{key}={statistics.geometric_mean(c[key] for c in cases):.3g}" for key in cases[0]))
-    fp8.fp8_context_free(context)
 
 
 main()
