@@ -40,7 +40,7 @@ static void run_cast(void *arg)
 {
     job *j = arg;
     fp8_error err;
-    check(fp8_cast(j->ctx, j->src, j->from, j->dst, j->to, j->rows * j->cols, 1, &err), &err);
+    check(fp8_cast(j->ctx, j->src, j->from, j->dst, j->to, j->rows * j->cols, 1, NULL, &err), &err);
 }
 
 static void run_dequantize(void *arg)
@@ -53,7 +53,7 @@ static void run_dequantize(void *arg)
     fp8_tensor scales =
         fp8_matrix(j->scales, FP8_F32, (j->rows + gr - 1) / gr, (j->cols + gc - 1) / gc);
     fp8_tensor y = fp8_matrix(j->dst, j->to, j->rows, j->cols);
-    check(fp8_dequantize(j->ctx, j->grid, &codes, &scales, &y, &err), &err);
+    check(fp8_dequantize(j->ctx, j->grid, &codes, &scales, &y, NULL, &err), &err);
 }
 
 static void report(job *j)

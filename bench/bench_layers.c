@@ -94,7 +94,7 @@ static float *to_f32(const job *j, const fp8_tensor *t)
     fp8_error err;
     const int64_t n = t->shape[0] * t->shape[1];
     float *to = memory(n, sizeof *to);
-    try(fp8_cast(j->ctx, t->data, t->dtype, to, FP8_F32, n, 0, &err), &err);
+    try(fp8_cast(j->ctx, t->data, t->dtype, to, FP8_F32, n, 0, NULL, &err), &err);
     return to;
 }
 
@@ -129,7 +129,7 @@ static layer read_layer(const job *j, const char *name)
     float *x = memory(j->m * k, sizeof *x);
     make_x(j, x, k);
     try(fp8_checkpoint_read(j->model, &info, 0, info.bytes, l.w.data, &err), &err);
-    try(fp8_cast(j->ctx, x, FP8_F32, l.x.data, FP8_BF16, j->m * k, 0, &err), &err);
+    try(fp8_cast(j->ctx, x, FP8_F32, l.x.data, FP8_BF16, j->m * k, 0, NULL, &err), &err);
     free(x);
     l.right = multiply(j, &l);
     return l;

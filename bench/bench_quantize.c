@@ -126,7 +126,7 @@ static void quantize(void *arg)
     fp8_tensor codes = fp8_matrix(j->codes, FP8_E4M3FN, j->rows, j->cols);
     fp8_tensor scales =
         fp8_matrix(j->scales, scale, (j->rows + gr - 1) / gr, (j->cols + gc - 1) / gc);
-    if (fp8_quantize(j->ctx, &desc, &x, &codes, &scales, &err) != FP8_OK)
+    if (fp8_quantize(j->ctx, &desc, &x, &codes, &scales, NULL, &err) != FP8_OK)
         die(err.msg);
 }
 

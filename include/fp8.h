@@ -20,7 +20,7 @@
  *     fp8_tensor scales = fp8_matrix(floats, FP8_F32, 32, 32);
  *     fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
  *     desc.grid = (fp8_grid){128, 128};
- *     if (fp8_quantize(ctx, &desc, &x, &codes, &scales, &err) != FP8_OK)
+ *     if (fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, &err) != FP8_OK)
  *         return fprintf(stderr, "%s\n", err.msg), 1;
  *     fp8_context_free(ctx);
  */
@@ -47,6 +47,10 @@ extern "C" {
  *   `weight_scale_inv` or `scale_weight`; the number never changes its meaning.
  * Every descriptor starts with `struct_bytes`, set by its *_INIT macro; a field that is zero means
  *   its default; new fields are added only at the end.
+ * `stream`: on CUDA a CUstream of the context's device (a cudaStream_t, PyTorch's
+ *   cuda_stream), NULL its legacy default stream; the call enqueues and returns, and what it was
+ *   given must stay as it is until the stream has passed there. NULL on the CPU, where a call has
+ *   done its work when it returns; another is ARGUMENT.
  * Text is UTF-8. Returned `const char *` belongs to the object that returned it, or is static.
  * The library never prints, exits or aborts, and keeps no mutable global state.
  * Outputs are undefined after an error, unless a function says otherwise.
@@ -289,20 +293,22 @@ typedef struct fp8_quantize_desc {
  * a dynamic one too large for its dtype), NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
 FP8_API fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc,
                                 const fp8_tensor *x, fp8_tensor *codes, fp8_tensor *scales,
-                                fp8_error *err);
+                                void *stream, fp8_error *err);
 
 /* y[R,C] = codes[R,C] * scales[ceil(R/gr), ceil(C/gc)], computed in fp32 and rounded once to y's
  * dtype (F32, F16, BF16; nearest even, overflow to infinity). Errors: as fp8_quantize. Any thread.
  */
 FP8_API fp8_status fp8_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
-                                  const fp8_tensor *scales, fp8_tensor *y, fp8_error *err);
+                                  const fp8_tensor *scales, fp8_tensor *y, void *stream,
+                                  fp8_error *err);
 
 /* codes_out, scales_out = quantize(codes * scales) with another grid, code or scale dtype, without
  * a full high-precision copy between. `from` is the grid of `scales`. The same grid, rule BEST and
  * equal dtypes copy. Errors: as fp8_quantize. Any thread. */
 FP8_API fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const fp8_tensor *codes,
                                   const fp8_tensor *scales, const fp8_quantize_desc *to,
-                                  fp8_tensor *codes_out, fp8_tensor *scales_out, fp8_error *err);
+                                  fp8_tensor *codes_out, fp8_tensor *scales_out, void *stream,
+                                  fp8_error *err);
 
 /* dst[n] = convert(src[n]), element by element, between F32, F16, BF16 and the 8-bit floats, to
  * nearest even. saturate nonzero: finite overflow and infinity become the largest finite value;
@@ -311,7 +317,8 @@ FP8_API fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const f
  * power of two that is not smaller, zero and negative values 2^-127. Errors: ARGUMENT (a NULL with
  * n > 0, n < 0, src and dst overlap), DTYPE. Any thread. */
 FP8_API fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
-                            fp8_dtype dst_dtype, int64_t n, int saturate, fp8_error *err);
+                            fp8_dtype dst_dtype, int64_t n, int saturate, void *stream,
+                            fp8_error *err);
 
 /* ---- 8. Matmul and linear layers ----
  * Y[M,N] = X[M,K] W[N,K]^T + bias[N]. One description serves the one-shot fp8_matmul and the
@@ -383,7 +390,7 @@ typedef struct fp8_linear_desc {
 FP8_API fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc,
                               const fp8_tensor *x, const fp8_tensor *x_scales, const fp8_tensor *w,
                               const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_tensor *y,
-                              fp8_error *err);
+                              void *stream, fp8_error *err);
 
 /* A weight prepared for its context's processor, with its scales and bias. Immutable: any number of
  * threads may run it at once. */
@@ -424,9 +431,8 @@ FP8_API fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes
 FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
                                         fp8_error *err);
 /* y[M,N] = x[M,K] W^T + bias, as fp8_matmul; x_scales NULL unless the activation is CODES.
- * workspace: memory for this call alone, no alignment needed. stream: NULL on the CPU. Allocates
- * nothing. Errors: those of fp8_matmul except NO_MEMORY; ARGUMENT also if the workspace is too
- * small. Any thread. */
+ * workspace: memory for this call alone, no alignment needed. Allocates nothing. Errors: those of
+ * fp8_matmul except NO_MEMORY; ARGUMENT also if the workspace is too small. Any thread. */
 FP8_API fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                   const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
                                   uint64_t workspace_bytes, void *stream, fp8_error *err);

@@ -43,7 +43,7 @@ def matmul(x: Any, w: Any, w_scales: Any = None, bias: Any = None, *, x_scales: 
     y = arrays.empty_like(x, (xv.shape[0], wv.shape[0]), dtype)
     call("fp8_matmul", (context or contexts.default()).handle, ctypes.byref(desc), ctypes.byref(xv),
          _optional(_view(x_scales, Dtype.E8M0FNU)), ctypes.byref(wv), _optional(_view(w_scales, Dtype.E8M0FNU)),
-         _optional(_view(bias)), ctypes.byref(arrays.view(y)))
+         _optional(_view(bias)), ctypes.byref(arrays.view(y)), None)
     return y
 
 

@@ -62,7 +62,7 @@ def quantize(x: Any, grid: GridLike = (0, 0), *, rule: str | Rule = "best", code
     codes = arrays.empty_like(x, (shape[0] if rows is None else rows, shape[1]), code)
     scale = arrays.dtype_of(scale)
     call("fp8_quantize", _handle(context), ctypes.byref(desc), ctypes.byref(arrays.view(x)),
-         ctypes.byref(arrays.view(codes, code)), ctypes.byref(arrays.view(scales, scale)))
+         ctypes.byref(arrays.view(codes, code)), ctypes.byref(arrays.view(scales, scale)), None)
     return codes, scales
 
 
@@ -72,7 +72,7 @@ def dequantize(codes: Any, scales: Any, grid: GridLike = (0, 0), *, dtype: Any =
     `code` and `scale`. Errors: as quantize."""
     y = arrays.empty_like(codes, _matrix_shape(codes, "codes"), arrays.dtype_of(dtype))
     call("fp8_dequantize", _handle(context), Grid(*grid), ctypes.byref(arrays.view(codes, arrays.dtype_of(code))),
-         ctypes.byref(arrays.view(scales, arrays.dtype_of(scale))), ctypes.byref(arrays.view(y)))
+         ctypes.byref(arrays.view(scales, arrays.dtype_of(scale))), ctypes.byref(arrays.view(y)), None)
     return y
 
 
@@ -87,7 +87,7 @@ def requantize(codes: Any, scales: Any, grid: GridLike, to: GridLike, *, rule: s
     out_scales = arrays.empty_like(codes, scale_shape(*shape, to), new_scale)
     call("fp8_requantize", _handle(context), Grid(*grid), ctypes.byref(arrays.view(codes, code)),
          ctypes.byref(arrays.view(scales, Dtype.E8M0FNU)), ctypes.byref(desc), ctypes.byref(arrays.view(out, new_code)),
-         ctypes.byref(arrays.view(out_scales, new_scale)))
+         ctypes.byref(arrays.view(out_scales, new_scale)), None)
     return out, out_scales
 
 

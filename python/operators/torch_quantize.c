@@ -55,7 +55,7 @@ static fp8_status quantize(const torch_value *a, torch_tensor **codes, torch_ten
     TRY(fp8_torch_new_matrix(x.shape[0], x.shape[1], fp8_torch_dtype(a[4]), codes, &c, err));
     TRY(fp8_torch_new_matrix(blocks(x.shape[0], desc.grid.rows), blocks(x.shape[1], desc.grid.cols),
                              fp8_torch_dtype(a[5]), scales, &s, err));
-    return fp8_quantize(fp8_torch_context, &desc, &x, &c, &s, err);
+    return fp8_quantize(fp8_torch_context, &desc, &x, &c, &s, NULL, err);
 }
 
 void fp8_torch_quantize(torch_value *stack, uint64_t arguments, uint64_t results)
@@ -81,7 +81,7 @@ static fp8_status dequantize(const torch_value *a, torch_tensor **y, fp8_error *
     TRY(matrix("codes", tensor(a[0]), &codes, err));
     TRY(matrix("scales", tensor(a[1]), &scales, err));
     TRY(fp8_torch_new_matrix(codes.shape[0], codes.shape[1], fp8_torch_dtype(a[4]), y, &to, err));
-    return fp8_dequantize(fp8_torch_context, grid, &codes, &scales, &to, err);
+    return fp8_dequantize(fp8_torch_context, grid, &codes, &scales, &to, NULL, err);
 }
 
 void fp8_torch_dequantize(torch_value *stack, uint64_t arguments, uint64_t results)
@@ -114,7 +114,7 @@ static fp8_status scaled_mm(const torch_value *a, torch_tensor *bias, torch_tens
         TRY(fp8_torch_view("bias", bias, &b, err));
     TRY(fp8_torch_new_matrix(x.shape[0], w.shape[0], fp8_torch_dtype(a[9]), y, &to, err));
     return fp8_matmul(fp8_torch_context, &desc, &x, &x_scales, &w, &w_scales, bias ? &b : NULL, &to,
-                      err);
+                      NULL, err);
 }
 
 /* What an optional argument holds; its own memory is freed. */

@@ -158,6 +158,12 @@ fp8_status fp8_need_cpu(const fp8_context *ctx, const char *what, fp8_error *err
     return FP8_OK;
 }
 
+fp8_status fp8_need_no_stream(const void *stream, const char *what, fp8_error *err)
+{
+    FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "%s: stream must be NULL on the CPU", what);
+    return FP8_OK;
+}
+
 static fp8_status check_desc(const fp8_context_desc *desc, fp8_error *err)
 {
     FP8_FAIL_IF(desc->struct_bytes != sizeof *desc, err, FP8_E_ARGUMENT,

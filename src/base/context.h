@@ -35,6 +35,8 @@ struct fp8_context {
 /* The check of every function that computes on the CPU: ARGUMENT if ctx is NULL, UNSUPPORTED if its
  * device is another one. `what` begins the sentence. */
 fp8_status fp8_need_cpu(const fp8_context *ctx, const char *what, fp8_error *err);
+/* The check of every function with a stream that computes on the CPU: ARGUMENT if there is one. */
+fp8_status fp8_need_no_stream(const void *stream, const char *what, fp8_error *err);
 
 /* bytes of memory aligned for any type, NULL if there is none; 0 bytes gives a pointer that can be
  * freed. */

@@ -120,7 +120,7 @@ static fp8_status read_tensor(const fp8_context *ctx, fp8_activation_scales *s,
                 "%s: %s has %llu bytes, an activation scale is one number", s->path, info.name,
                 (unsigned long long)info.bytes);
     FP8_TRY(fp8_checkpoint_read(ckpt, &info, 0, info.bytes, bytes, err));
-    FP8_TRY(fp8_cast(ctx, bytes, info.dtype, &value, FP8_F32, 1, 0, err));
+    FP8_TRY(fp8_cast(ctx, bytes, info.dtype, &value, FP8_F32, 1, 0, NULL, err));
     return add(ctx, s, info.name, info.name_bytes, value, err);
 }
 

@@ -211,10 +211,10 @@ static fp8_status nearly_fits(const struct job *job, const struct desk *d, int64
     uint8_t near[2];
     void *from = ends;
     if (narrow != FP8_F32) {
-        FP8_TRY(fp8_cast(ctx, ends, FP8_F32, room, narrow, 2, 0, err));
+        FP8_TRY(fp8_cast(ctx, ends, FP8_F32, room, narrow, 2, 0, NULL, err));
         from = room;
     }
-    FP8_TRY(fp8_cast(ctx, from, narrow, near, job->w->info.dtype, 2, 1, err));
+    FP8_TRY(fp8_cast(ctx, from, narrow, near, job->w->info.dtype, 2, 1, NULL, err));
     *fits = same_value(job, d->codes[i], near);
     return FP8_OK;
 }
@@ -255,8 +255,9 @@ static fp8_status encode_twice(const struct job *job, struct desk *d, fp8_error 
     const fp8_context *ctx = &job->pool->serial;
     fp8_dtype narrow = job->source->info.dtype;
     divide(job, d);
-    FP8_TRY(fp8_cast(ctx, d->quotient, FP8_F32, d->narrow, narrow, d->slab.elements, 0, err));
-    return fp8_cast(ctx, d->narrow, narrow, d->twice, job->w->info.dtype, d->slab.elements, 1, err);
+    FP8_TRY(fp8_cast(ctx, d->quotient, FP8_F32, d->narrow, narrow, d->slab.elements, 0, NULL, err));
+    return fp8_cast(ctx, d->narrow, narrow, d->twice, job->w->info.dtype, d->slab.elements, 1, NULL,
+                    err);
 }
 
 /* How the unit of element i, as far as it lies in the slab, relates to the source. */
@@ -369,7 +370,7 @@ static fp8_status compare_slab(void *arg, int64_t i, char *memory, fp8_error *er
     if (!memcmp(d.codes, d.once, (size_t)d.slab.elements))
         return FP8_OK;
     FP8_TRY(fp8_cast(ctx, d.scale_bytes, job->w->role->scale, d.scale, FP8_F32,
-                     d.scales.shape[0] * d.scales.shape[1], 0, err));
+                     d.scales.shape[0] * d.scales.shape[1], 0, NULL, err));
     return find_misfits(job, &d, out, err);
 }
 
@@ -426,7 +427,8 @@ static fp8_status begin(struct job *job, fp8_slab_pool *pool, const fp8_values *
     job->slabs = fp8_slabs_of(weight, true);
     for (int i = 0; i < 256; i++)
         codes[i] = (uint8_t)i;
-    return fp8_cast(&pool->serial, codes, weight->info.dtype, job->value, FP8_F32, 256, 0, err);
+    return fp8_cast(&pool->serial, codes, weight->info.dtype, job->value, FP8_F32, 256, 0, NULL,
+                    err);
 }
 
 fp8_status fp8_compare_weight(fp8_slab_pool *pool, const fp8_values *weight,

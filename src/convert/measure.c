@@ -50,7 +50,7 @@ fp8_status fp8_measure(const fp8_context *ctx, const fp8_measure_slab *slab, dou
         fp8_tensor codes = fp8_matrix(data, slab->codes.dtype, n, cols);
         fp8_tensor real = fp8_matrix(y, FP8_F32, n, cols);
         FP8_TRY(fp8_cast(ctx, (const char *)slab->x.data + row * cols * x_bytes, slab->x.dtype, x,
-                         FP8_F32, n * cols, 0, err));
+                         FP8_F32, n * cols, 0, NULL, err));
         FP8_TRY(
             fp8_dequant_rows(ctx, slab->grid, &codes, &slab->scales, slab->row0 + row, &real, err));
         sum_chunk(x, y, n * cols, sums, &stats->max_err);
@@ -80,7 +80,7 @@ void fp8_measure_finish(const fp8_context *ctx, fp8_dtype code, fp8_tensor_stats
     float values[256], most = 0;
     for (int c = 0; c < 256; c++)
         codes[c] = (uint8_t)c;
-    if (fp8_cast(ctx, codes, code, values, FP8_F32, 256, 0, NULL) != FP8_OK)
+    if (fp8_cast(ctx, codes, code, values, FP8_F32, 256, 0, NULL, NULL) != FP8_OK)
         return; /* cannot be: `code` was encoded to */
     for (int c = 0; c < 256; c++)
         if (isfinite(values[c]) && fabsf(values[c]) > most)

@@ -64,7 +64,7 @@ static fp8_status put_input_scale(fp8_run *run, const fp8_entry *entry, fp8_erro
         fp8_tensor_info info = fp8_item_info(conv, source);
         char bytes[8];
         FP8_TRY(fp8_checkpoint_read(conv->ckpt, &info, 0, info.bytes, bytes, err));
-        FP8_TRY(fp8_cast(conv->ctx, bytes, info.dtype, &value, FP8_F32, 1, 0, err));
+        FP8_TRY(fp8_cast(conv->ctx, bytes, info.dtype, &value, FP8_F32, 1, 0, NULL, err));
     }
     return put(run, &value, sizeof value, entry->begin, err);
 }

@@ -137,7 +137,7 @@ fp8_status fp8_values_real(const fp8_context *ctx, const fp8_values *v, const fp
                            fp8_error *err)
 {
     if (!scales)
-        return fp8_cast(ctx, raw, v->info.dtype, real, FP8_F32, slab->elements, 0, err);
+        return fp8_cast(ctx, raw, v->info.dtype, real, FP8_F32, slab->elements, 0, NULL, err);
     int64_t cols = slab->elements / slab->rows;
     fp8_tensor codes = fp8_matrix(raw, v->info.dtype, slab->rows, cols);
     fp8_tensor y = fp8_matrix(real, FP8_F32, slab->rows, cols);

@@ -108,7 +108,7 @@ static fp8_status only_scale(fp8_verification *v, int64_t i, double *out, fp8_er
     float value = 0;
     FP8_TRY(fp8_checkpoint_read(v->subject.ckpt, &scale, 0,
                                 (uint64_t)fp8_dtype_bits(role->scale) / 8, &raw, err));
-    FP8_TRY(fp8_cast(v->ctx, &raw, role->scale, &value, FP8_F32, 1, 0, err));
+    FP8_TRY(fp8_cast(v->ctx, &raw, role->scale, &value, FP8_F32, 1, 0, NULL, err));
     *out = (double)value;
     return FP8_OK;
 }

@@ -51,7 +51,7 @@ static fp8_status scan_slab(void *arg, int64_t i, char *memory, fp8_error *err)
     float *real = (float *)(void *)memory;
     char *raw = memory + (uint64_t)fp8_slabs_extent(&job->slabs) * sizeof(float);
     FP8_TRY(fp8_values_raw(job->v, &slab, raw, err));
-    FP8_TRY(fp8_cast(job->ctx, raw, job->dtype, real, FP8_F32, slab.elements, 0, err));
+    FP8_TRY(fp8_cast(job->ctx, raw, job->dtype, real, FP8_F32, slab.elements, 0, NULL, err));
     for (int64_t k = 0; k < slab.elements; k++) {
         if (isfinite(real[k]) && real[k] > 0) {
             out->largest = fmaxf(out->largest, real[k]);

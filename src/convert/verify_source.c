@@ -104,7 +104,8 @@ static fp8_status read_both(const struct kept *k, const fp8_slab *slab, char *ou
         fp8_values_real(ctx, k->theirs, slab, raw, quantized ? &scales : NULL, row0, real, err));
     int saturate =
         fp8_dtype_bits(k->ours->info.dtype) == 8; /* as whoever casts weights to FP8 does */
-    return fp8_cast(ctx, real, FP8_F32, theirs, k->ours->info.dtype, slab->elements, saturate, err);
+    return fp8_cast(ctx, real, FP8_F32, theirs, k->ours->info.dtype, slab->elements, saturate, NULL,
+                    err);
 }
 
 static fp8_status compare_kept_slab(void *arg, int64_t i, char *memory, fp8_error *err)

@@ -67,7 +67,7 @@ static fp8_status decode(fp8_worker *w, const fp8_job *job, char *dst, fp8_dtype
     int64_t unit = fp8_grid_extent(g->from.rows, g->m.rows);
     char *codes = job->memory + job->map.in;
     if (g->bare)
-        return fp8_cast(&w->serial, codes, g->in, dst, dtype, job->rows * g->m.cols, 0, err);
+        return fp8_cast(&w->serial, codes, g->in, dst, dtype, job->rows * g->m.cols, 0, NULL, err);
     fp8_tensor x = fp8_matrix(codes, g->in, job->rows, g->m.cols);
     fp8_tensor scales =
         fp8_matrix(job->memory + job->map.scales_in, g->scale_in, job->scale_rows, g->from_cols);
@@ -236,7 +236,7 @@ static fp8_status cast_scales(fp8_worker *w, const fp8_job *job, fp8_error *err)
 {
     const fp8_role_info *role = &w->conv->roles.tensors[job->item];
     return fp8_cast(&w->serial, job->memory + job->map.in, role->scale, job->memory + job->map.out,
-                    (fp8_dtype)w->conv->items[job->item].scale, job->rows, 0, err);
+                    (fp8_dtype)w->conv->items[job->item].scale, job->rows, 0, NULL, err);
 }
 
 static fp8_status work(fp8_worker *w, fp8_job *job, fp8_error *err)

@@ -75,9 +75,10 @@ static bool can_cast(fp8_dtype dtype)
 }
 
 fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
-                    fp8_dtype dst_dtype, int64_t n, int saturate, fp8_error *err)
+                    fp8_dtype dst_dtype, int64_t n, int saturate, void *stream, fp8_error *err)
 {
     FP8_TRY(fp8_need_cpu(ctx, "cast", err));
+    FP8_TRY(fp8_need_no_stream(stream, "cast", err));
     FP8_FAIL_IF(!can_cast(src_dtype) || !can_cast(dst_dtype), err, FP8_E_DTYPE,
                 "cast: from dtype %d to %d, must be F32, F16, BF16 or 8-bit floats", (int)src_dtype,
                 (int)dst_dtype);

@@ -184,9 +184,10 @@ fp8_status fp8_dequant_rows(const fp8_context *ctx, fp8_grid grid, const fp8_ten
 }
 
 fp8_status fp8_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
-                          const fp8_tensor *scales, fp8_tensor *y, fp8_error *err)
+                          const fp8_tensor *scales, fp8_tensor *y, void *stream, fp8_error *err)
 {
     FP8_TRY(check_job(ctx, grid, codes, scales, y, err));
+    FP8_TRY(fp8_need_no_stream(stream, "dequantize", err));
     const int64_t rows = codes->shape[0];
     const int64_t grid_rows = fp8_ceil_div(rows, fp8_grid_extent(grid.rows, rows));
     FP8_FAIL_IF(scales->shape[0] != grid_rows, err, FP8_E_SHAPE,

@@ -380,7 +380,7 @@ fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8
                              fp8_error *err)
 {
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
-    FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "linear: stream must be NULL on the CPU");
+    FP8_TRY(fp8_need_no_stream(stream, "linear", err));
     FP8_TRY(check_call(linear, dy, dx, workspace, workspace_bytes, err));
     const int64_t m = dy->shape[0];
     const fp8_isa isa = dx->stride[1] == 1 ? linear->ctx->isa : FP8_ISA_SCALAR;

@@ -404,7 +404,7 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
                           fp8_error *err)
 {
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
-    FP8_FAIL_IF(stream, err, FP8_E_ARGUMENT, "linear: stream must be NULL on the CPU");
+    FP8_TRY(fp8_need_no_stream(stream, "linear", err));
     FP8_TRY(check_run(linear, x, x_scales, y, err));
     FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
                                        err));

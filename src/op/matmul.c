@@ -33,9 +33,10 @@ static fp8_status run_once(const fp8_linear *linear, const fp8_tensor *x,
 
 fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc, const fp8_tensor *x,
                       const fp8_tensor *x_scales, const fp8_tensor *w, const fp8_tensor *w_scales,
-                      const fp8_tensor *bias, fp8_tensor *y, fp8_error *err)
+                      const fp8_tensor *bias, fp8_tensor *y, void *stream, fp8_error *err)
 {
     fp8_linear *linear;
+    FP8_TRY(fp8_need_no_stream(stream, "matmul", err));
     FP8_TRY(fp8_check_matrix(x, "x", -1, -1, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], w->shape[0], err));

@@ -208,10 +208,11 @@ static fp8_status run_job(job *j, fp8_tensor *scales, fp8_error *err)
 }
 
 fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, const fp8_tensor *x,
-                        fp8_tensor *codes, fp8_tensor *scales, fp8_error *err)
+                        fp8_tensor *codes, fp8_tensor *scales, void *stream, fp8_error *err)
 {
     job j = {.ctx = ctx, .x = x, .codes = codes};
     FP8_TRY(fp8_need_cpu(ctx, "quantize", err));
+    FP8_TRY(fp8_need_no_stream(stream, "quantize", err));
     FP8_TRY(check_call(&j.q, desc, x, codes, scales, err));
     const uint64_t units = (uint64_t)unit_count(&j.q);
     const bool in_place = is_contiguous(scales);

@@ -158,12 +158,14 @@ static bool is_copy(const job *j)
 
 fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const fp8_tensor *codes,
                           const fp8_tensor *scales, const fp8_quantize_desc *to,
-                          fp8_tensor *codes_out, fp8_tensor *scales_out, fp8_error *err)
+                          fp8_tensor *codes_out, fp8_tensor *scales_out, void *stream,
+                          fp8_error *err)
 {
     job j = {.ctx = ctx, .from = from, .codes = codes, .scales = scales};
     j.codes_out = codes_out;
     j.scales_out = scales_out;
     FP8_TRY(fp8_need_cpu(ctx, "requantize", err));
+    FP8_TRY(fp8_need_no_stream(stream, "requantize", err));
     FP8_TRY(check_call(&j, to, err));
     if (is_copy(&j)) {
         copy_matrix(codes_out, codes);

@@ -188,17 +188,17 @@ static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
     convert_desc.dst = "build/never-written";
     switch (which) {
     case 0:
-        return fp8_quantize(ctx, &q, &x, &codes, &scales, err);
+        return fp8_quantize(ctx, &q, &x, &codes, &scales, NULL, err);
     case 1:
-        return fp8_dequantize(ctx, q.grid, &codes, &scales, &y, err);
+        return fp8_dequantize(ctx, q.grid, &codes, &scales, &y, NULL, err);
     case 2:
         codes_out = fp8_matrix(other_bytes, FP8_E4M3FN, 4, 4);
         scales_out = fp8_matrix(other_scale, FP8_F32, 1, 1);
-        return fp8_requantize(ctx, q.grid, &codes, &scales, &q, &codes_out, &scales_out, err);
+        return fp8_requantize(ctx, q.grid, &codes, &scales, &q, &codes_out, &scales_out, NULL, err);
     case 3:
-        return fp8_cast(ctx, values, FP8_F32, bytes, FP8_E4M3FN, 16, 0, err);
+        return fp8_cast(ctx, values, FP8_F32, bytes, FP8_E4M3FN, 16, 0, NULL, err);
     case 4:
-        return fp8_matmul(ctx, &l, &x, NULL, &codes, &scales, NULL, &y, err);
+        return fp8_matmul(ctx, &l, &x, NULL, &codes, &scales, NULL, &y, NULL, err);
     case 5:
         return fp8_linear_check(ctx, &l, &codes, &scales, NULL, err);
     case 6:

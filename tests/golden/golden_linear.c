@@ -114,7 +114,7 @@ static fp8_status run_at_once(const fp8_context *ctx, const golden_linear *c, fp
 {
     const fp8_tensor bias = fp8_vector(c->bias.data, c->bias.dtype, c->bias.shape[0]);
     return fp8_matmul(ctx, &c->desc, &c->x, c->x_codes.data ? NULL : or_null(&c->x_scales), &c->w,
-                      or_null(&c->w_scales), or_null(&bias), y, err);
+                      or_null(&c->w_scales), or_null(&bias), y, NULL, err);
 }
 
 /* What is compared with each Y; false and words if it is wrong. */

@@ -130,7 +130,7 @@ static void check_compiled(const golden_file *f, const char *stem)
         const fp8_tensor part = golden_slice(x, 0, rows, g * group, width);
         fp8_tensor part_q = golden_slice(q, 0, rows, g * group, width);
         fp8_tensor part_s = golden_slice(s, 0, rows, g, 1);
-        ok = fp8_quantize(golden_context(0), &desc, &part, &part_q, &part_s, &err) == FP8_OK;
+        ok = fp8_quantize(golden_context(0), &desc, &part, &part_q, &part_s, NULL, &err) == FP8_OK;
     }
     ok = ok && !memcmp(q.data, codes.data, (size_t)(rows * cols)) &&
          !memcmp(s.data, scales.data, (size_t)(rows * scales.shape[1]) * 4);
@@ -177,7 +177,7 @@ static void check_expert(const char *stem, const fp8_tensor *w, const fp8_tensor
     for (int isa = 0; ok && isa <= FP8_ISA_LAST; isa++) {
         const fp8_context *ctx = golden_context(isa);
         ok = !ctx ||
-             (fp8_requantize(ctx, to.grid, w, s, &to, &codes, &scales, &err) == FP8_OK &&
+             (fp8_requantize(ctx, to.grid, w, s, &to, &codes, &scales, NULL, &err) == FP8_OK &&
               !memcmp(codes.data, w_out->data, n) && !memcmp(scales.data, s_out->data, bytes));
     }
     golden_check(family, "requant ue8m0", ok, "%s: %s", stem, err.msg);
@@ -219,9 +219,9 @@ static void check_upcast(const golden_file *f)
             golden_leave_out(family, "upcast e8m0");
             continue;
         }
-        const bool ok =
-            fp8_cast(golden_context(0), byte, FP8_E8M0FNU, &value, FP8_F32, 1, 0, NULL) == FP8_OK &&
-            !memcmp(&value, (const float *)want->view.data + i, sizeof value);
+        const bool ok = fp8_cast(golden_context(0), byte, FP8_E8M0FNU, &value, FP8_F32, 1, 0, NULL,
+                                 NULL) == FP8_OK &&
+                        !memcmp(&value, (const float *)want->view.data + i, sizeof value);
         golden_check(family, "upcast e8m0", ok, "byte %d: %a", *byte, (double)value);
     }
 }

@@ -98,7 +98,8 @@ static int compute(const job *j, void *results[LEVEL_COUNT + 1])
         results[paths] = malloc(bytes);
         assert_non_null(results[paths]);
         fp8_error err;
-        if (fp8_cast(levels[k], j->input, j->from, results[paths], j->to, n, j->saturate, &err))
+        if (fp8_cast(levels[k], j->input, j->from, results[paths], j->to, n, j->saturate, NULL,
+                     &err))
             fail_msg("%s", err.msg);
         paths++;
     }

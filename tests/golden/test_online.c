@@ -340,12 +340,12 @@ static void check_rows_alone(const golden_linear *c, fp8_dtype dtype)
     uint16_t *all = calloc((size_t)(2 * m * n + 1), sizeof *all), *alone = all + m * n;
     fp8_tensor y = fp8_matrix(all, dtype, m, n);
     bool ok = fp8_matmul(ctx, &c->desc, &c->x, NULL, &c->w, &c->w_scales, c->bias.data ? &bias : 0,
-                         &y, NULL) == FP8_OK;
+                         &y, NULL, NULL) == FP8_OK;
     for (int64_t i = 0; i < m; i++) {
         const fp8_tensor row = golden_slice(c->x, i, 1, 0, c->x.shape[1]);
         fp8_tensor out = fp8_matrix(alone + i * n, dtype, 1, n);
         ok = ok && fp8_matmul(ctx, &c->desc, &row, NULL, &c->w, &c->w_scales,
-                              c->bias.data ? &bias : 0, &out, NULL) == FP8_OK;
+                              c->bias.data ? &bias : 0, &out, NULL, NULL) == FP8_OK;
     }
     golden_check(family, "batch invariant rows", ok && !memcmp(all, alone, (size_t)(2 * m * n)),
                  "%s: a row differs when it is alone", c->name);

@@ -147,7 +147,7 @@ static fp8_status run(const fp8_context *ctx, golden_case *c, fp8_nan_policy nan
         memcpy(c->our_scales, c->scales, (size_t)scale_bytes(c));
     fp8_tensor codes = fp8_matrix(c->our_codes, c->mode->code, c->rows, c->cols);
     fp8_tensor scales = fp8_matrix(c->our_scales, c->scale_dtype, c->grid_rows, c->grid_cols);
-    return fp8_quantize(ctx, &desc, &c->x, &codes, &scales, err);
+    return fp8_quantize(ctx, &desc, &c->x, &codes, &scales, NULL, err);
 }
 
 /* ---- one unit ---- */

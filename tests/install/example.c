@@ -26,7 +26,7 @@ int main(void)
     fp8_tensor scales = fp8_matrix(scales_data, FP8_F32, N / BLOCK, N / BLOCK);
     fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
     desc.grid.rows = desc.grid.cols = BLOCK;
-    if (fp8_quantize(ctx, &desc, &x, &codes, &scales, &err) != FP8_OK)
+    if (fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, &err) != FP8_OK)
         return fprintf(stderr, "%s\n", err.msg), 1;
     fp8_context_free(ctx);
     for (int i = 0; i < N * N; i++)

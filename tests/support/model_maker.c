@@ -69,7 +69,7 @@ static void fill(const made_tensor *t, unsigned char *dst)
     for (int64_t i = 0; i < n; i++)
         values[i] = next_value(&state);
     assert_int_equal(fp8_context_create(NULL, &ctx, NULL), FP8_OK);
-    assert_int_equal(fp8_cast(ctx, values, FP8_F32, dst, t->dtype, n, 0, NULL), FP8_OK);
+    assert_int_equal(fp8_cast(ctx, values, FP8_F32, dst, t->dtype, n, 0, NULL, NULL), FP8_OK);
     fp8_context_free(ctx);
     free(values);
 }

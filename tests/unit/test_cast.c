@@ -50,7 +50,7 @@ static void check_pairs(const fp8_context *ctx, int64_t n, size_t shift)
         memset(got, 0xA5, room);
         memset(want, 0xA5, room);
         expect(want + shift, to, src + shift, from, n, pair & 1);
-        assert_int_equal(fp8_cast(ctx, src + shift, from, got + shift, to, n, pair & 1, NULL),
+        assert_int_equal(fp8_cast(ctx, src + shift, from, got + shift, to, n, pair & 1, NULL, NULL),
                          FP8_OK);
         if (memcmp(got, want, room))
             fail_msg("%s to %s, saturate %d, n %lld, %zu bytes, level %s", fp8_dtype_name(from),
@@ -90,19 +90,20 @@ static void casts_refuse_nonsense(void **state)
     fp8_error err;
     float x[4] = {0};
     uint8_t y[4];
-    assert_int_equal(fp8_cast(NULL, x, FP8_F32, y, FP8_E5M2, 4, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, NULL, FP8_F32, y, FP8_E5M2, 4, 0, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(NULL, x, FP8_F32, y, FP8_E5M2, 4, 0, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, NULL, FP8_F32, y, FP8_E5M2, 4, 0, NULL, &err), FP8_E_ARGUMENT);
     assert_non_null(strstr(err.msg, "src is NULL and n is 4"));
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, NULL, FP8_E5M2, 4, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_E5M2, -1, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_E5M2, INT64_MAX, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F64, y, FP8_E5M2, 1, 0, &err), FP8_E_DTYPE);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_U8, 1, 0, &err), FP8_E_DTYPE);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_DTYPE_NONE, 1, 0, NULL), FP8_E_DTYPE);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x, FP8_F16, 1, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x + 1, FP8_F16, 2, 0, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x + 2, FP8_F16, 2, 0, &err), FP8_OK);
-    assert_int_equal(fp8_cast(ctx, NULL, FP8_F32, NULL, FP8_E5M2, 0, 0, &err), FP8_OK);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, NULL, FP8_E5M2, 4, 0, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_E5M2, -1, 0, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_E5M2, INT64_MAX, 0, NULL, &err),
+                     FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F64, y, FP8_E5M2, 1, 0, NULL, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_U8, 1, 0, NULL, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, y, FP8_DTYPE_NONE, 1, 0, NULL, NULL), FP8_E_DTYPE);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x, FP8_F16, 1, 0, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x + 1, FP8_F16, 2, 0, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, x + 2, FP8_F16, 2, 0, NULL, &err), FP8_OK);
+    assert_int_equal(fp8_cast(ctx, NULL, FP8_F32, NULL, FP8_E5M2, 0, 0, NULL, &err), FP8_OK);
     fp8_context_free(ctx);
 }
 

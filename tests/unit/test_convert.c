@@ -94,7 +94,7 @@ static void quantize_whole(fp8_grid grid, fp8_dtype scale, void *x, int64_t rows
     fp8_tensor xt = fp8_matrix(x, FP8_BF16, rows, cols);
     fp8_tensor ct = fp8_matrix(codes, FP8_E4M3FN, rows, cols);
     fp8_tensor st = fp8_matrix(scales, scale, gr, gc);
-    assert_int_equal(fp8_quantize(ctx, &desc, &xt, &ct, &st, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &xt, &ct, &st, NULL, NULL), FP8_OK);
 }
 
 static void check_weight(const fp8_checkpoint *from, const fp8_checkpoint *to, const char *name,
@@ -253,7 +253,7 @@ static void dequantize_gives_code_times_scale(void **state)
     fp8_tensor ct = fp8_matrix(codes, FP8_E4M3FN, rows, cols), yt;
     fp8_tensor st = fp8_matrix(scales, FP8_F32, s.shape[0], s.shape[1]);
     yt = fp8_matrix(want, FP8_F32, rows, cols);
-    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){128, 128}, &ct, &st, &yt, NULL), FP8_OK);
+    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){128, 128}, &ct, &st, &yt, NULL, NULL), FP8_OK);
     assert_int_equal(y.dtype, FP8_F32);
     assert_memory_equal(values, want, y.bytes);
     free(codes);

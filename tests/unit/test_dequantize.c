@@ -97,7 +97,7 @@ static void check(const fp8_context *ctx, const problem *p, fp8_dtype dtype)
     expect(p, dtype, want);
     fp8_tensor y = fp8_matrix(got, dtype, rows, cols);
     fp8_error err;
-    if (fp8_dequantize(ctx, p->grid, &p->codes, &p->scales, &y, &err) != FP8_OK)
+    if (fp8_dequantize(ctx, p->grid, &p->codes, &p->scales, &y, NULL, &err) != FP8_OK)
         fail_msg("%s", err.msg);
     if (memcmp(got, want, bytes))
         fail_msg("[%lld,%lld] grid {%lld,%lld} %s * %s -> %s at level %s differs", (long long)rows,
@@ -192,7 +192,7 @@ static void check_strides(const fp8_context *ctx)
     expect(&p, FP8_BF16, want);
     memset(memory, 0x5A, sizeof memory);
     fp8_tensor y = {memory + 2 * COLS * (ROWS - 1), FP8_BF16, 2, {ROWS, COLS}, {-2 * COLS, 2}};
-    assert_int_equal(fp8_dequantize(ctx, p.grid, &p.codes, &p.scales, &y, NULL), FP8_OK);
+    assert_int_equal(fp8_dequantize(ctx, p.grid, &p.codes, &p.scales, &y, NULL, NULL), FP8_OK);
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLS; j++) {
             const int at = 2 * COLS * (ROWS - 1 - i) + 2 * j;
@@ -245,14 +245,16 @@ static void nonsense_is_refused(void **state)
     fp8_error err;
     const fp8_grid grid = p.grid;
     const fp8_tensor *codes = &p.codes, *scales = &p.scales;
-    assert_int_equal(fp8_dequantize(NULL, grid, codes, scales, &y, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_dequantize(ctx, grid, NULL, scales, &y, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, NULL, &y, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, NULL, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){-1, 32}, codes, scales, &y, &err),
+    assert_int_equal(fp8_dequantize(NULL, grid, codes, scales, &y, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_dequantize(ctx, grid, NULL, scales, &y, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, NULL, &y, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, NULL, NULL, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){-1, 32}, codes, scales, &y, NULL, &err),
                      FP8_E_ARGUMENT);
-    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){1, 31}, codes, scales, &y, &err), FP8_E_SHAPE);
-    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){2, 32}, codes, scales, &y, &err), FP8_E_SHAPE);
+    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){1, 31}, codes, scales, &y, NULL, &err),
+                     FP8_E_SHAPE);
+    assert_int_equal(fp8_dequantize(ctx, (fp8_grid){2, 32}, codes, scales, &y, NULL, &err),
+                     FP8_E_SHAPE);
     assert_non_null(strstr(err.msg, "scales have 4 rows, must have 2"));
     assert_int_equal(fp8_dequant_rows(ctx, grid, codes, scales, 1, &y, &err), FP8_E_SHAPE);
     assert_int_equal(fp8_dequant_rows(ctx, grid, codes, scales, -1, &y, &err), FP8_E_ARGUMENT);
@@ -260,21 +262,21 @@ static void nonsense_is_refused(void **state)
                      FP8_E_ARGUMENT);
     bad = y;
     bad.shape[1] = 63;
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, &err), FP8_E_SHAPE);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, NULL, &err), FP8_E_SHAPE);
     bad = y;
     bad.stride[0] = 63;
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, &err), FP8_E_STRIDE);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, NULL, &err), FP8_E_STRIDE);
     bad = y;
     bad.dtype = FP8_E4M3FN;
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, scales, &bad, NULL, &err), FP8_E_DTYPE);
     bad = p.codes;
     bad.dtype = FP8_U8;
-    assert_int_equal(fp8_dequantize(ctx, grid, &bad, scales, &y, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_dequantize(ctx, grid, &bad, scales, &y, NULL, &err), FP8_E_DTYPE);
     bad = p.scales;
     bad.dtype = FP8_I32;
-    assert_int_equal(fp8_dequantize(ctx, grid, codes, &bad, &y, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_dequantize(ctx, grid, codes, &bad, &y, NULL, &err), FP8_E_DTYPE);
     bad = fp8_matrix(memory, FP8_E4M3FN, 4, 64);
-    assert_int_equal(fp8_dequantize(ctx, grid, &bad, scales, &y, &err), FP8_E_STRIDE);
+    assert_int_equal(fp8_dequantize(ctx, grid, &bad, scales, &y, NULL, &err), FP8_E_STRIDE);
     problem_free(&p);
     fp8_context_free(ctx);
 }

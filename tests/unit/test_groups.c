@@ -84,7 +84,7 @@ static result quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, co
     fp8_tensor tc = {codes, q->code, 2, {l->rows, l->cols}, {stride, 1}};
     fp8_tensor ts = fp8_matrix(scales, q->scale, q->grid_rows, q->grid_cols);
     memset(codes, 0x5A, (size_t)(l->rows * stride + 64));
-    const result r = {fp8_quantize(ctx, desc, &tx, &tc, &ts, NULL), codes, scales};
+    const result r = {fp8_quantize(ctx, desc, &tx, &tc, &ts, NULL, NULL), codes, scales};
     return r;
 }
 
@@ -218,7 +218,7 @@ static void refused_elements_have_their_place(void **state)
         fp8_tensor tx = fp8_matrix(x_data, FP8_F32, ROWS, COLS);
         fp8_tensor tc = fp8_matrix(got_codes, FP8_E4M3FN, ROWS, COLS);
         fp8_tensor ts = fp8_matrix(got_scales, FP8_E8M0FNU, ROWS, 2);
-        assert_int_equal(fp8_quantize(contexts[k], &desc, &tx, &tc, &ts, &err), FP8_E_NAN);
+        assert_int_equal(fp8_quantize(contexts[k], &desc, &tx, &tc, &ts, NULL, &err), FP8_E_NAN);
         assert_int_equal(err.pos, 1234 * COLS + 5);
         assert_non_null(strstr(err.msg, "[1234,5] is NaN"));
     }

@@ -139,7 +139,7 @@ static void quantized(const fp8_context *ctx, const fp8_quantize_desc *desc, con
     if (desc->static_scales && r > 0 && c > 0)
         *(float *)scale_memory = 0.01F;
     fp8_error err;
-    if (fp8_quantize(ctx, desc, from, codes, scales, &err) != FP8_OK)
+    if (fp8_quantize(ctx, desc, from, codes, scales, NULL, &err) != FP8_OK)
         fail_msg("%s", err.msg);
 }
 

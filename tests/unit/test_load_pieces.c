@@ -212,7 +212,7 @@ static void test_a_given_scale_spares_the_waiting(void **state)
     for (int64_t i = 0; i < N; i += 9)
         assert_done(write_rect(&l, &w, i, 9, 0, K, &err));
     assert_int_equal(load_info(l.load).peak_waiting_bytes, 0);
-    assert_done(fp8_quantize(ctx, &d.linear.w, &w, &codes, &s, &err));
+    assert_done(fp8_quantize(ctx, &d.linear.w, &w, &codes, &s, NULL, &err));
     const fp8_linear *mine;
     assert_done(fp8_layer_acquire(l.layer, 0, &mine, &err));
     exported e = export_of(mine);

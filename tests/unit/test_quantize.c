@@ -46,7 +46,7 @@ static fp8_status quantize_row(fp8_quantize_desc desc, const float *x, int64_t n
     fp8_tensor tx = fp8_matrix((void *)(uintptr_t)x, FP8_F32, 1, n);
     fp8_tensor tc = fp8_matrix(codes, FP8_E4M3FN, 1, n);
     fp8_tensor ts = fp8_matrix(scale, FP8_F32, 1, 1);
-    return fp8_quantize(ctx, &desc, &tx, &tc, &ts, err);
+    return fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, err);
 }
 
 static void best_divides_and_rounds_once(void **state)
@@ -72,7 +72,7 @@ static void check_tiny_unit(float amax, fp8_dtype scale_dtype)
     fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 1, 0);
     fp8_tensor tx = fp8_matrix(x, FP8_F32, 1, 3), tc = fp8_matrix(codes, FP8_E4M3FN, 1, 3);
     fp8_tensor ts = fp8_matrix(&stored, scale_dtype, 1, 1);
-    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
     const float scale = fp8_dtype_facts_of(scale_dtype)->load(&stored, 0);
     assert_true(scale > 0 && isfinite(scale));
     assert_int_equal(codes[2], 0);
@@ -110,7 +110,7 @@ static void huge_grids_are_the_whole_matrix(void **state)
         fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, grids[g].rows, grids[g].cols);
         fp8_tensor tx = fp8_matrix(x, FP8_F32, R, C), ts = fp8_matrix(&scale[g], FP8_F32, 1, 1);
         fp8_tensor tc = fp8_matrix(codes[g], FP8_E4M3FN, R, C);
-        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
         assert_float_equal(scale[g], 66.0f / 448, 0);
         assert_memory_equal(codes[g], codes[0], sizeof codes[g]);
     }
@@ -141,7 +141,7 @@ static void mx_exponents_are_exact(void **state)
             fp8_tensor tx = fp8_matrix(x, FP8_F32, 1, 32);
             fp8_tensor tc = fp8_matrix(codes, FP8_E4M3FN, 1, 32);
             fp8_tensor ts = fp8_matrix(&scale, FP8_E8M0FNU, 1, 1);
-            assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+            assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
             assert_int_equal(scale, e + 127 + (k == 1));
         }
     }
@@ -160,7 +160,7 @@ static void logarithm_rounds_as_fp32(void **state)
             fp8_tensor tx = fp8_matrix(x, FP8_F32, 1, 32);
             fp8_tensor tc = fp8_matrix(codes, FP8_E4M3FN, 1, 32);
             fp8_tensor ts = fp8_matrix(&scale, FP8_E8M0FNU, 1, 1);
-            assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+            assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
             const float rounded = (float)log2((double)(x[0] / 448));
             assert_int_equal(scale, (int)ceilf(rounded) + 127);
         }
@@ -185,7 +185,7 @@ static void nan_is_refused_with_its_position(void **state)
         const int64_t gc = grids[g].cols ? (COLS + grids[g].cols - 1) / grids[g].cols : 1;
         fp8_tensor ts = fp8_matrix(scales, FP8_F32, gr, gc);
         fp8_error err;
-        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, &err), FP8_E_NAN);
+        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, &err), FP8_E_NAN);
         assert_int_equal(err.pos, 200 * COLS + 7);
         assert_string_equal(err.msg, "element [200,7] is -infinity");
     }
@@ -284,7 +284,7 @@ static void scales_beyond_the_dtype_are_refused(void **state)
         desc.pow2_scales = pow2;
         fp8_tensor tx = fp8_matrix(x, FP8_F32, 1, 2), tc = fp8_matrix(codes, FP8_E4M3FN, 1, 2);
         fp8_tensor ts = fp8_matrix(&scale, FP8_F16, 1, 1);
-        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, &err), FP8_E_SCALE);
+        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, &err), FP8_E_SCALE);
         assert_non_null(strstr(err.msg, "F16"));
     }
 }
@@ -311,7 +311,7 @@ static void strides_do_not_matter(void **state)
     fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 128, 128);
     fp8_tensor x = fp8_matrix(plain, FP8_BF16, R, C), c = fp8_matrix(want, FP8_E4M3FN, R, C);
     fp8_tensor s = fp8_matrix(want_scales, FP8_F32, GR, GC);
-    assert_int_equal(fp8_quantize(ctx, &desc, &x, &c, &s, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &x, &c, &s, NULL, NULL), FP8_OK);
     const fp8_tensor views[] = {
         {turned, FP8_BF16, 2, {R, C}, {1, R}},
         {&spread[(R * C - 1) * 3], FP8_BF16, 2, {R, C}, {-3 * C, -3}},
@@ -319,7 +319,7 @@ static void strides_do_not_matter(void **state)
     for (int v = 0; v < 2; v++) {
         fp8_tensor gc = {got, FP8_E4M3FN, 2, {R, C}, {2, 2 * R}};
         fp8_tensor gs = {got_scales, FP8_F32, 2, {GR, GC}, {2, 4}};
-        assert_int_equal(fp8_quantize(ctx, &desc, &views[v], &gc, &gs, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(ctx, &desc, &views[v], &gc, &gs, NULL, NULL), FP8_OK);
         for (int i = 0; i < R; i++)
             for (int j = 0; j < C; j++)
                 assert_int_equal(got[i * 2 + j * 2 * R], want[i * C + j]);
@@ -381,8 +381,8 @@ static void threads_do_not_matter(void **state)
         fp8_tensor a = fp8_matrix(want, FP8_E4M3FN, R, C), b = fp8_matrix(got, FP8_E4M3FN, R, C);
         fp8_tensor as = fp8_matrix(want_scales, FP8_F32, gr, gc);
         fp8_tensor bs = fp8_matrix(got_scales, FP8_F32, gr, gc);
-        assert_int_equal(fp8_quantize(one, &desc, &tx, &a, &as, NULL), FP8_OK);
-        assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(one, &desc, &tx, &a, &as, NULL, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, NULL, NULL), FP8_OK);
         assert_memory_equal(want, got, sizeof got);
         assert_memory_equal(want_scales, got_scales, (size_t)(gr * gc) * sizeof(float));
     }
@@ -391,7 +391,7 @@ static void threads_do_not_matter(void **state)
     fp8_tensor tx = fp8_matrix(x, FP8_BF16, R, C), b = fp8_matrix(got, FP8_E4M3FN, R, C);
     fp8_tensor bs = fp8_matrix(got_scales, FP8_F32, R, 1);
     fp8_error err;
-    assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, &err), FP8_E_NAN);
+    assert_int_equal(fp8_quantize(many, &desc, &tx, &b, &bs, NULL, &err), FP8_E_NAN);
     assert_int_equal(err.pos, 5 * C + 3);
     fp8_context_free(many);
     fp8_context_free(one);
@@ -407,7 +407,7 @@ static void padding_rows_are_zero(void **state)
     fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 1, 0);
     fp8_tensor tx = fp8_matrix(x, FP8_F32, 2, 2), tc = fp8_matrix(codes, FP8_E4M3FN, 4, 2);
     fp8_tensor ts = fp8_matrix(scales, FP8_F32, 2, 1);
-    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
     assert_memory_equal(codes + 4, ((const uint8_t[4]){0}), 4);
     assert_int_equal(codes[1], 0x7E);
 }
@@ -418,11 +418,11 @@ static void empty_matrices_are_no_work(void **state)
     fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 128, 128);
     fp8_tensor tx = fp8_matrix(NULL, FP8_F32, 0, 5), tc = fp8_matrix(NULL, FP8_E4M3FN, 0, 5);
     fp8_tensor ts = fp8_matrix(NULL, FP8_F32, 0, 1);
-    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
     tx = fp8_matrix(NULL, FP8_F32, 3, 0);
     tc = fp8_matrix(NULL, FP8_E4M3FN, 3, 0);
     ts = fp8_matrix(NULL, FP8_F32, 1, 0);
-    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
 }
 
 /* One call that is right but for one thing, and what it is refused with. */
@@ -450,7 +450,7 @@ static refusal right_call(fp8_status status, const char *words)
 static void check_refusal(refusal r)
 {
     fp8_error err = {0};
-    fp8_status status = fp8_quantize(ctx, &r.desc, &r.x, &r.codes, &r.scales, &err);
+    fp8_status status = fp8_quantize(ctx, &r.desc, &r.x, &r.codes, &r.scales, NULL, &err);
     if (status != r.status || (r.words && !strstr(err.msg, r.words)))
         fail_msg("got %s '%s', want %s '%s'", fp8_status_name(status), err.msg,
                  fp8_status_name(r.status), r.words);
@@ -553,8 +553,8 @@ static void dtypes_and_options_are_checked(void **state)
     check_refusal(r);
     fp8_tensor *none = NULL;
     fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 0, 0);
-    assert_int_equal(fp8_quantize(NULL, &desc, none, none, none, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_quantize(ctx, NULL, none, none, none, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_quantize(NULL, &desc, none, none, none, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_quantize(ctx, NULL, none, none, none, NULL, NULL), FP8_E_ARGUMENT);
 }
 
 static void rules_have_names(void **state)

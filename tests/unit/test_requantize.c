@@ -85,12 +85,12 @@ static void equals_two_steps(void **state)
         fp8_tensor a = fp8_matrix(want, FP8_E4M3FN, R, C), b = fp8_matrix(got, FP8_E4M3FN, R, C);
         fp8_tensor as = scales_view(want_scales, cases[k].to, cases[k].scale);
         fp8_tensor bs = scales_view(got_scales, cases[k].to, cases[k].scale);
-        assert_int_equal(fp8_dequantize(ctx, cases[k].from, &from_codes, &from_scales, &x, NULL),
-                         FP8_OK);
-        assert_int_equal(fp8_quantize(ctx, &desc, &x, &a, &as, NULL), FP8_OK);
         assert_int_equal(
-            fp8_requantize(ctx, cases[k].from, &from_codes, &from_scales, &desc, &b, &bs, NULL),
-            FP8_OK);
+            fp8_dequantize(ctx, cases[k].from, &from_codes, &from_scales, &x, NULL, NULL), FP8_OK);
+        assert_int_equal(fp8_quantize(ctx, &desc, &x, &a, &as, NULL, NULL), FP8_OK);
+        assert_int_equal(fp8_requantize(ctx, cases[k].from, &from_codes, &from_scales, &desc, &b,
+                                        &bs, NULL, NULL),
+                         FP8_OK);
         assert_memory_equal(want, got, MOST);
         assert_memory_equal(want_scales, got_scales,
                             (size_t)(as.shape[0] * as.shape[1] * fp8_dtype_bits(as.dtype) / 8));
@@ -105,7 +105,7 @@ static void copies_where_nothing_changes(void **state)
     const fp8_tensor from = fp8_matrix(codes, FP8_E4M3FN, R, C);
     const fp8_tensor s = scales_view(scales, grid, FP8_F32);
     fp8_tensor to = fp8_matrix(got, FP8_E4M3FN, R, C), ts = scales_view(got_scales, grid, FP8_F32);
-    assert_int_equal(fp8_requantize(ctx, grid, &from, &s, &desc, &to, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_requantize(ctx, grid, &from, &s, &desc, &to, &ts, NULL, NULL), FP8_OK);
     assert_memory_equal(codes, got, MOST);
     assert_memory_equal(scales, got_scales, (size_t)(s.shape[0] * s.shape[1]) * sizeof(float));
 }
@@ -121,7 +121,7 @@ static void static_scales_are_kept(void **state)
     const fp8_tensor from = fp8_matrix(in, FP8_E4M3FN, 1, 3), fs = fp8_matrix(&s, FP8_F32, 1, 1);
     fp8_tensor to = fp8_matrix(out, FP8_E5M2, 2, 3), ts = fp8_matrix(&t, FP8_F32, 1, 1);
     memset(out, 0xAA, sizeof out);
-    assert_int_equal(fp8_requantize(ctx, whole, &from, &fs, &desc, &to, &ts, NULL), FP8_OK);
+    assert_int_equal(fp8_requantize(ctx, whole, &from, &fs, &desc, &to, &ts, NULL, NULL), FP8_OK);
     assert_float_equal(t, 6, 0);
     assert_memory_equal(out, ((const uint8_t[]){0x38, 0xB8, 0x3C, 0, 0, 0}), 6); /* .5, -.5, 1 */
 }
@@ -136,24 +136,33 @@ static void bad_calls_are_refused(void **state)
     fp8_error err;
     const fp8_tensor from = fp8_matrix(in, FP8_E4M3FN, 2, 3), fs = fp8_matrix(s, FP8_F32, 2, 1);
     fp8_tensor to = fp8_matrix(out, FP8_E4M3FN, 2, 3), ts = fp8_matrix(&t, FP8_F32, 1, 1);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &to, &ts, &err), FP8_E_NAN);
+    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &to, &ts, NULL, &err), FP8_E_NAN);
     assert_int_equal(err.pos, 1);
     fp8_tensor wrong = fp8_matrix(s, FP8_F32, 1, 2);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &wrong, &desc, &to, &ts, &err), FP8_E_SHAPE);
+    assert_int_equal(fp8_requantize(ctx, row, &from, &wrong, &desc, &to, &ts, NULL, &err),
+                     FP8_E_SHAPE);
     wrong = fp8_matrix(s, FP8_F32, 2, 3);
-    assert_int_equal(fp8_requantize(ctx, row, &wrong, &fs, &desc, &to, &ts, &err), FP8_E_DTYPE);
+    assert_int_equal(fp8_requantize(ctx, row, &wrong, &fs, &desc, &to, &ts, NULL, &err),
+                     FP8_E_DTYPE);
     wrong = fp8_matrix(out, FP8_E4M3FN, 1, 3);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &wrong, &ts, &err), FP8_E_SHAPE);
+    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &wrong, &ts, NULL, &err),
+                     FP8_E_SHAPE);
     wrong = fp8_matrix(in + 1, FP8_E4M3FN, 2, 3);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &wrong, &ts, &err), FP8_E_STRIDE);
+    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &wrong, &ts, NULL, &err),
+                     FP8_E_STRIDE);
     assert_string_equal(err.msg, "codes_out and codes overlap in memory");
     wrong = fp8_matrix(s, FP8_F32, 1, 1);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &to, &wrong, &err), FP8_E_STRIDE);
-    assert_int_equal(fp8_requantize(ctx, (fp8_grid){-1, 0}, &from, &fs, &desc, &to, &ts, &err),
+    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, &desc, &to, &wrong, NULL, &err),
+                     FP8_E_STRIDE);
+    assert_int_equal(
+        fp8_requantize(ctx, (fp8_grid){-1, 0}, &from, &fs, &desc, &to, &ts, NULL, &err),
+        FP8_E_ARGUMENT);
+    assert_int_equal(fp8_requantize(NULL, row, &from, &fs, &desc, &to, &ts, NULL, &err),
                      FP8_E_ARGUMENT);
-    assert_int_equal(fp8_requantize(NULL, row, &from, &fs, &desc, &to, &ts, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, NULL, &to, &ts, &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_requantize(ctx, row, NULL, &fs, &desc, &to, &ts, &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_requantize(ctx, row, &from, &fs, NULL, &to, &ts, NULL, &err),
+                     FP8_E_ARGUMENT);
+    assert_int_equal(fp8_requantize(ctx, row, NULL, &fs, &desc, &to, &ts, NULL, &err),
+                     FP8_E_ARGUMENT);
 }
 
 static fp8_status quantize_and_requantize(const fp8_context *c)
@@ -164,9 +173,9 @@ static fp8_status quantize_and_requantize(const fp8_context *c)
     fp8_tensor a = fp8_matrix(want, FP8_E4M3FN, 64, 64), b = fp8_matrix(got, FP8_E4M3FN, 64, 64);
     fp8_tensor s = fp8_matrix(want_scales, FP8_F32, 64, 1);
     fp8_tensor t = fp8_matrix(got_scales, FP8_F32, 1, 1);
-    fp8_status status = fp8_quantize(c, &desc, &x, &a, &s, NULL);
+    fp8_status status = fp8_quantize(c, &desc, &x, &a, &s, NULL, NULL);
     desc.grid = block;
-    return status == FP8_OK ? fp8_requantize(c, row, &a, &s, &desc, &b, &t, NULL) : status;
+    return status == FP8_OK ? fp8_requantize(c, row, &a, &s, &desc, &b, &t, NULL, NULL) : status;
 }
 
 static void memory_that_runs_out_is_reported(void **state)
