@@ -191,7 +191,7 @@ enum { FP8_BATCH_INVARIANT = 1 };
 /* Where a context works. */
 typedef enum fp8_device {
     FP8_DEVICE_CPU = 0,
-    FP8_DEVICE_CUDA = 1, /* no operation is built for it yet, see fp8_context_create */
+    FP8_DEVICE_CUDA = 1, /* what it can do: see fp8_context_create */
 } fp8_device;
 
 typedef struct fp8_context_desc {
@@ -219,14 +219,36 @@ typedef struct fp8_context fp8_context;
  * after everything that was made with it.
  * For a CUDA device the driver is loaded (libcuda.so.1; no toolkit is needed) and the device's
  * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
- * change. No operation is built for CUDA yet: functions that compute refuse such a context with
- * UNSUPPORTED, those that only read a checkpoint take it.
+ * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
+ * for nothing, and may be captured into a CUDA graph. What fails on the device later is told by a
+ * later call, as DEVICE. fp8_dequantize is built for CUDA; other functions that compute refuse such
+ * a context with UNSUPPORTED, those that only read a checkpoint take it.
  * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
- * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), STATE, DEVICE. */
+ * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver
+ * cannot load the kernels), STATE, DEVICE. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
 FP8_API void fp8_context_free(fp8_context *ctx);
+
+/* Memory of the context's device, for who has no other way to it (a CUDA toolkit, a framework); on
+ * the CPU that of its allocator, so that a program can be the same for both. Operations on CUDA
+ * take any memory that the device can read, whoever allocated it; memory that it cannot read is
+ * ARGUMENT.
+ * *out = `bytes` of it, aligned to 256 bytes on CUDA; NULL for 0 bytes there. Not while a stream of
+ * this thread is captured. Errors: ARGUMENT, NO_MEMORY, STATE, DEVICE. Any thread. */
+FP8_API fp8_status fp8_device_alloc(const fp8_context *ctx, uint64_t bytes, void **out,
+                                    fp8_error *err);
+/* Waits for what still uses the memory. NULL of either is a no-op. Any thread. */
+FP8_API void fp8_device_free(const fp8_context *ctx, void *memory);
+/* to[bytes] = from[bytes], between host and device in any direction, in stream order; host memory
+ * that CUDA has not pinned makes the call wait, and is refused in a captured stream. Errors:
+ * ARGUMENT, STATE, DEVICE. Any thread. */
+FP8_API fp8_status fp8_device_copy(const fp8_context *ctx, void *to, const void *from,
+                                   uint64_t bytes, void *stream, fp8_error *err);
+/* Waits until the stream has done all its work; DEVICE if some of it failed. A no-op on the CPU.
+ * Other errors: ARGUMENT, STATE. Any thread. */
+FP8_API fp8_status fp8_device_wait(const fp8_context *ctx, void *stream, fp8_error *err);
 
 /* ---- 7. Quantize ---- */
 

@@ -131,7 +131,7 @@ static void write_doctor_lines(fp8_context *ctx)
     write_levels(ctx, line[3]);
     snprintf(line[4], sizeof *line, "threads: %d%s", ctx->threads,
              ctx->parallel_for == openmp_parallel_for ? "" : " (caller's parallel-for)");
-    snprintf(line[5], sizeof *line, "cuda kernels: none in this build");
+    snprintf(line[5], sizeof *line, "cuda kernels: %s", fp8_cuda_build());
 }
 
 const char *fp8_doctor(const fp8_context *ctx, int64_t i)

@@ -15,6 +15,8 @@ fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_devic
                            fp8_error *err);
 /* NULL is a no-op. */
 void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device);
+/* What kernels this build has for CUDA, in words; static. */
+const char *fp8_cuda_build(void);
 /* "cuda:0" */
 const char *fp8_cuda_label(const fp8_cuda_device *device);
 

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "number/dtype.h"
 #include "op/backend.h"
+#include "op/cuda_calls.h"
 #include "op/quantize.h"
 #include "op/tensor_check.h"
 
@@ -145,10 +146,9 @@ static fp8_status check_dtypes(const fp8_tensor *codes, const fp8_tensor *scales
 }
 
 /* Everything but the number of rows of the scales, which only the caller knows. */
-static fp8_status check_job(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
-                            const fp8_tensor *scales, const fp8_tensor *y, fp8_error *err)
+static fp8_status check_job(fp8_grid grid, const fp8_tensor *codes, const fp8_tensor *scales,
+                            const fp8_tensor *y, fp8_error *err)
 {
-    FP8_TRY(fp8_need_cpu(ctx, "dequantize", err));
     FP8_FAIL_IF(grid.rows < 0 || grid.cols < 0, err, FP8_E_ARGUMENT,
                 "dequantize: grid {%lld,%lld} must not be negative", (long long)grid.rows,
                 (long long)grid.cols);
@@ -166,7 +166,8 @@ static fp8_status check_job(const fp8_context *ctx, fp8_grid grid, const fp8_ten
 fp8_status fp8_dequant_rows(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                             const fp8_tensor *scales, int64_t row0, fp8_tensor *y, fp8_error *err)
 {
-    FP8_TRY(check_job(ctx, grid, codes, scales, y, err));
+    FP8_TRY(fp8_need_cpu(ctx, "dequantize", err));
+    FP8_TRY(check_job(grid, codes, scales, y, err));
     const int64_t rows = codes->shape[0], unit_rows = grid.rows ? grid.rows : INT64_MAX;
     FP8_FAIL_IF(row0 < 0 || row0 > INT64_MAX - rows, err, FP8_E_ARGUMENT,
                 "dequantize: row0 is %lld with %lld rows", (long long)row0, (long long)rows);
@@ -186,12 +187,15 @@ fp8_status fp8_dequant_rows(const fp8_context *ctx, fp8_grid grid, const fp8_ten
 fp8_status fp8_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                           const fp8_tensor *scales, fp8_tensor *y, void *stream, fp8_error *err)
 {
-    FP8_TRY(check_job(ctx, grid, codes, scales, y, err));
-    FP8_TRY(fp8_need_no_stream(stream, "dequantize", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "dequantize: the context is NULL");
+    FP8_TRY(check_job(grid, codes, scales, y, err));
     const int64_t rows = codes->shape[0];
     const int64_t grid_rows = fp8_ceil_div(rows, fp8_grid_extent(grid.rows, rows));
     FP8_FAIL_IF(scales->shape[0] != grid_rows, err, FP8_E_SHAPE,
                 "dequantize: scales have %lld rows, must have %lld for %lld rows of codes",
                 (long long)scales->shape[0], (long long)grid_rows, (long long)rows);
+    if (ctx->cuda)
+        return fp8_cuda_dequantize(ctx, grid, codes, scales, y, stream, err);
+    FP8_TRY(fp8_need_no_stream(stream, "dequantize", err));
     return fp8_dequant_rows(ctx, grid, codes, scales, 0, y, err);
 }

@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
+#include <stddef.h>
 
 /* The toolkit names each signature with the version that it came with, so the version in our list
  * is compared as well. */
@@ -15,6 +16,28 @@
 FP8_DRIVER_FUNCTIONS(CHECK)
 CHECK(cuDriverGetVersion, 2020, REQUIRED, FP8_DRIVER_GET_VERSION)
 CHECK(cuGetProcAddress, 12000, REQUIRED, FP8_DRIVER_GET_PROC)
+#define SAME(type, ours, theirs, field)                                             \
+    _Static_assert(offsetof(fp8_cu_launch_##type, ours) == offsetof(theirs, field), \
+                   #ours " is elsewhere")
+_Static_assert(sizeof(fp8_cu_launch_config) == sizeof(CUlaunchConfig), "size");
+_Static_assert(sizeof(fp8_cu_launch_attribute) == sizeof(CUlaunchAttribute), "size");
+SAME(config, grid, CUlaunchConfig, gridDimX);
+SAME(config, block, CUlaunchConfig, blockDimX);
+SAME(config, shared_bytes, CUlaunchConfig, sharedMemBytes);
+SAME(config, stream, CUlaunchConfig, hStream);
+SAME(config, attributes, CUlaunchConfig, attrs);
+SAME(config, attribute_count, CUlaunchConfig, numAttrs);
+SAME(attribute, id, CUlaunchAttribute, id);
+SAME(attribute, value, CUlaunchAttribute, value);
+SAME(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
+SAME(attribute, value.dependent, CUlaunchAttribute, value.programmaticStreamSerializationAllowed);
+_Static_assert(FP8_CU_LAUNCH_CLUSTER == (int)CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "value");
+_Static_assert(FP8_CU_LAUNCH_DEPENDENT ==
+                   (int)CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+               "value");
+_Static_assert(FP8_CU_MAX_DYNAMIC_SHARED == (int)CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+               "value");
+_Static_assert(FP8_CU_POINTER_ON_DEVICE == (int)CU_POINTER_ATTRIBUTE_DEVICE_POINTER, "value");
 _Static_assert(FP8_CU_SUCCESS == (int)CUDA_SUCCESS, "result");
 _Static_assert(FP8_CU_ERROR_NO_DEVICE == (int)CUDA_ERROR_NO_DEVICE, "result");
 _Static_assert(FP8_CU_MULTIPROCESSORS == (int)CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "value");

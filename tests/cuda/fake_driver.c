@@ -14,6 +14,7 @@
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
 enum { FAKE_BLOCKS = 256, INVALID_HANDLE = 400, NOT_FOUND = 500, FOREIGN = FAKE_DEVICES };
+enum { FATBIN_MAGIC = 0xBA55ED50, FAKE_LIBRARIES = 64 };
 
 static fake_driver fake;
 static _Thread_local void *stack[MAX_DEPTH];
@@ -22,12 +23,28 @@ static _Thread_local int depth;
 static char contexts[FAKE_DEVICES + 1], streams[FAKE_DEVICES + 1];
 static atomic_int holds[FAKE_DEVICES];
 
-/* The addresses of these are the pointers. */
+/* Block i begins at address (i + 1) << 40: nobody can read there by mistake. Those of device d that
+ * are never allocated begin at (FAKE_BLOCKS + 1 + d) << 40. */
 static struct {
     atomic_int taken;
     int device;
     size_t bytes;
 } blocks[FAKE_BLOCKS];
+
+static fp8_cu_pointer address_of(int block)
+{
+    return (fp8_cu_pointer)(block + 1) << 40;
+}
+
+/* Libraries are these addresses; kernels and functions are those of the names below. */
+static char libraries[FAKE_LIBRARIES];
+static atomic_int library_taken[FAKE_LIBRARIES];
+static const char *const kernels[] = {
+#define FP8_CUDA_KERNEL(family, function, least, most, shared, what) #function,
+#include "backend/cuda/kernels.inc"
+#undef FP8_CUDA_KERNEL
+};
+enum { KERNELS = sizeof kernels / sizeof *kernels };
 
 /* Also when the library is loaded: the program may know nothing of it. */
 __attribute__((constructor)) static void reset(void)
@@ -44,6 +61,8 @@ __attribute__((constructor)) static void reset(void)
         holds[i] = 0;
     for (int i = 0; i < FAKE_BLOCKS; i++)
         blocks[i].taken = 0;
+    for (int i = 0; i < FAKE_LIBRARIES; i++)
+        library_taken[i] = 0;
     depth = 0;
 }
 
@@ -82,6 +101,11 @@ EXPORT void *fake_driver_primary(int device)
 EXPORT void *fake_driver_stream(int device)
 {
     return &streams[device < 0 ? FOREIGN : device];
+}
+
+EXPORT void *fake_driver_memory(int device)
+{
+    return (void *)(uintptr_t)address_of(FAKE_BLOCKS + device);
 }
 
 /* Counts a call; what it must fail with, or 0. */
@@ -265,7 +289,7 @@ static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)
         blocks[i].bytes = bytes;
         fake.memories++;
         fake.bytes += (long long)bytes;
-        *out = (fp8_cu_pointer)(uintptr_t)&blocks[i];
+        *out = address_of(i);
         return FP8_CU_SUCCESS;
     }
     return OUT_OF_MEMORY;
@@ -274,7 +298,7 @@ static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)
 static fp8_cu_result fake_cuMemFree(fp8_cu_pointer pointer)
 {
     for (int i = 0; i < FAKE_BLOCKS; i++) {
-        if (pointer != (fp8_cu_pointer)(uintptr_t)&blocks[i] || !blocks[i].taken)
+        if (pointer != address_of(i) || !blocks[i].taken)
             continue;
         if (device_of(fake_driver_current()) != blocks[i].device)
             return confused(INVALID_CONTEXT);
@@ -295,6 +319,152 @@ static fp8_cu_result fake_cuStreamGetCtx(fp8_cu_stream stream, fp8_cu_context *o
         if ((const void *)stream == &streams[i])
             return *out = (fp8_cu_context)(void *)&contexts[i], FP8_CU_SUCCESS;
     return INVALID_HANDLE;
+}
+
+static int is_current(void)
+{
+    return device_of(fake_driver_current()) >= 0;
+}
+
+/* The device whose memory holds the address; -1: none. */
+static int device_with(fp8_cu_pointer pointer)
+{
+    const long long block = (long long)(pointer >> 40) - 1;
+    if (block >= FAKE_BLOCKS && block < FAKE_BLOCKS + FAKE_DEVICES)
+        return (int)block - FAKE_BLOCKS;
+    if (block < 0 || block >= FAKE_BLOCKS || !blocks[block].taken ||
+        pointer - address_of((int)block) >= blocks[block].bytes)
+        return -1;
+    return blocks[block].device;
+}
+
+static fp8_cu_result fake_cuPointerGetAttribute(void *value, unsigned int which,
+                                                fp8_cu_pointer pointer)
+{
+    CALLED("cuPointerGetAttribute");
+    if (!is_current() || which != FP8_CU_POINTER_ON_DEVICE)
+        return confused(INVALID_VALUE);
+    if (device_with(pointer) != device_of(fake_driver_current()))
+        return INVALID_VALUE;
+    memcpy(value, &pointer, sizeof pointer);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuMemcpyAsync(fp8_cu_pointer to, fp8_cu_pointer from, size_t bytes,
+                                        fp8_cu_stream stream)
+{
+    CALLED("cuMemcpyAsync");
+    if (!is_current() || !bytes || !to || !from)
+        return confused(INVALID_VALUE);
+    fake.copied += (long long)bytes;
+    fake.stream = stream;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuStreamSynchronize(fp8_cu_stream stream)
+{
+    CALLED("cuStreamSynchronize");
+    fake.stream = stream;
+    return is_current() ? FP8_CU_SUCCESS : confused(INVALID_CONTEXT);
+}
+
+static fp8_cu_result fake_cuLibraryLoadData(fp8_cu_library *out, const void *image,
+                                            unsigned int *jit, void **jit_values, unsigned int jits,
+                                            unsigned int *options, void **values,
+                                            unsigned int count)
+{
+    uint32_t magic;
+    CALLED("cuLibraryLoadData");
+    memcpy(&magic, image, sizeof magic);
+    if (magic != FATBIN_MAGIC || jit || jit_values || jits || options || values || count)
+        return confused(INVALID_VALUE);
+    for (int i = 0; i < FAKE_LIBRARIES; i++) {
+        if (atomic_exchange(&library_taken[i], 1))
+            continue;
+        fake.libraries++;
+        *out = (fp8_cu_library)(void *)&libraries[i];
+        return FP8_CU_SUCCESS;
+    }
+    return OUT_OF_MEMORY;
+}
+
+static int is_library(const void *library)
+{
+    for (int i = 0; i < FAKE_LIBRARIES; i++)
+        if (library == &libraries[i])
+            return library_taken[i];
+    return 0;
+}
+
+static fp8_cu_result fake_cuLibraryUnload(fp8_cu_library library)
+{
+    if (!is_library(library))
+        return confused(INVALID_HANDLE);
+    library_taken[(char *)library - libraries] = 0;
+    fake.libraries--;
+    return called("cuLibraryUnload");
+}
+
+static fp8_cu_result fake_cuLibraryGetKernel(fp8_cu_kernel *out, fp8_cu_library library,
+                                             const char *name)
+{
+    CALLED("cuLibraryGetKernel");
+    if (!is_library(library))
+        return confused(INVALID_HANDLE);
+    if (fake.missing_kernel && !strcmp(fake.missing_kernel, name))
+        return NOT_FOUND;
+    for (int i = 0; i < KERNELS; i++)
+        if (!strcmp(kernels[i], name))
+            return *out = (fp8_cu_kernel)(void *)(uintptr_t)&kernels[i], FP8_CU_SUCCESS;
+    return confused(NOT_FOUND);
+}
+
+static int is_kernel(const void *kernel)
+{
+    return (const char *)kernel >= (const char *)kernels &&
+           (const char *)kernel < (const char *)(kernels + KERNELS);
+}
+
+static fp8_cu_result fake_cuKernelSetAttribute(unsigned int which, int value, fp8_cu_kernel kernel,
+                                               fp8_cu_device device)
+{
+    CALLED("cuKernelSetAttribute");
+    if (which != FP8_CU_MAX_DYNAMIC_SHARED || value < 1 || !is_kernel(kernel) || !is_device(device))
+        return confused(INVALID_VALUE);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuKernelGetFunction(fp8_cu_function *out, fp8_cu_kernel kernel)
+{
+    CALLED("cuKernelGetFunction");
+    if (!is_current() || !is_kernel(kernel))
+        return confused(INVALID_HANDLE);
+    *out = (fp8_cu_function)(void *)kernel;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given,
+                                           fp8_cu_function function, void **arguments, void **extra)
+{
+    const fp8_cu_launch_config *config = (const fp8_cu_launch_config *)given;
+    CALLED("cuLaunchKernelEx");
+    if (!is_current() || !is_kernel(function) || !arguments || extra || !config->grid[0] ||
+        !config->grid[1] || !config->grid[2] || !config->block[0])
+        return confused(INVALID_VALUE);
+    fake.launches++;
+    strncpy(fake.kernel, *(const char *const *)(void *)function, sizeof fake.kernel - 1);
+    fake.grid = config->grid[0];
+    fake.threads = config->block[0];
+    fake.stream = config->stream;
+    fake.cluster = fake.dependent = 0;
+    for (unsigned int i = 0; i < config->attribute_count; i++) {
+        if (config->attributes[i].id == FP8_CU_LAUNCH_CLUSTER)
+            fake.cluster = config->attributes[i].value.cluster.x;
+        if (config->attributes[i].id == FP8_CU_LAUNCH_DEPENDENT)
+            fake.dependent = (unsigned int)config->attributes[i].value.dependent;
+    }
+    memcpy(fake.arguments, arguments[0], fake.argument_bytes);
+    return FP8_CU_SUCCESS;
 }
 
 EXPORT fp8_cu_result cuDriverGetVersion FP8_DRIVER_GET_VERSION;

@@ -39,6 +39,7 @@ typedef struct fake_driver {
     unsigned int fail_with;            /* 999, CUDA_ERROR_UNKNOWN */
     const char *fail_name;             /* not NULL: every call of that function fails */
     const char *missing;               /* a function that cuGetProcAddress does not find */
+    const char *missing_kernel;        /* a kernel that no library has */
     int wordless; /* nonzero: cuGetErrorName and cuGetErrorString do not know the result */
 
     const char *_Atomic failed; /* the last function that was made to fail; NULL: none */
@@ -47,6 +48,14 @@ typedef struct fake_driver {
     atomic_int retained;        /* primary contexts held, all devices */
     atomic_int memories;        /* blocks held */
     atomic_llong bytes;         /* in them */
+    atomic_int libraries;       /* fatbins loaded */
+    atomic_int launches;        /* kernels launched; the last one: */
+    char kernel[64];            /* its name */
+    unsigned int grid, threads, cluster, dependent;
+    void *stream;
+    unsigned char arguments[512]; /* what it was given, as far as `argument_bytes` */
+    unsigned int argument_bytes;
+    atomic_llong copied; /* bytes by cuMemcpyAsync */
     atomic_int confused; /* calls that make no sense: a context or memory that is none, an empty
                             stack, memory of another context, no current context .. */
 } fake_driver;
@@ -63,5 +72,7 @@ void fake_driver_pop_foreign(void);
 /* The primary context of a device, and a stream that belongs to it (-1: to the foreign one). */
 void *fake_driver_primary(int device);
 void *fake_driver_stream(int device);
+/* Memory of a device that nobody needs to free, at an address that only the fake knows. */
+void *fake_driver_memory(int device);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * test_cuda_context.c - the public side over the fake driver: a context of a CUDA device, what it
  * refuses, and the list of GPUs. */
+#include "backend/cuda/module.h"
 #include "base/context.h"
 
 #include "cuda/fake_driver.h"
@@ -90,10 +91,13 @@ static void every_call_and_allocation_fails_once(void **state)
         fp8_error err = {0};
         fake->fail_at = n;
         fp8_status status = create(&s, 0, &ctx, &err);
-        if (!fake->failed) {
+        fake->fail_at = 0;
+        if (!fake->failed || !strcmp(fake->failed, "cuCtxPopCurrent")) { /* told by the next call */
             assert_int_equal(status, FP8_OK);
             fp8_context_free(ctx);
             nothing_is_left(fake, &s);
+            if (fake->failed)
+                continue;
             break;
         }
         assert_int_equal(status, FP8_E_DEVICE);
@@ -190,40 +194,38 @@ static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
     case 0:
         return fp8_quantize(ctx, &q, &x, &codes, &scales, NULL, err);
     case 1:
-        return fp8_dequantize(ctx, q.grid, &codes, &scales, &y, NULL, err);
-    case 2:
         codes_out = fp8_matrix(other_bytes, FP8_E4M3FN, 4, 4);
         scales_out = fp8_matrix(other_scale, FP8_F32, 1, 1);
         return fp8_requantize(ctx, q.grid, &codes, &scales, &q, &codes_out, &scales_out, NULL, err);
-    case 3:
+    case 2:
         return fp8_cast(ctx, values, FP8_F32, bytes, FP8_E4M3FN, 16, 0, NULL, err);
-    case 4:
+    case 3:
         return fp8_matmul(ctx, &l, &x, NULL, &codes, &scales, NULL, &y, NULL, err);
-    case 5:
+    case 4:
         return fp8_linear_check(ctx, &l, &codes, &scales, NULL, err);
-    case 6:
+    case 5:
         status = fp8_linear_create(ctx, &l, &codes, &scales, NULL, &linear, err);
         fp8_linear_free(linear);
         return status;
-    case 7:
+    case 6:
         return fp8_explain(ctx, &l, 4, 4, 4, FP8_F32, FP8_E4M3FN, 0, &candidate, err);
-    case 8:
+    case 7:
         status = fp8_layer_create(ctx, &layer_desc, &layer, err);
         fp8_layer_free(layer);
         return status;
-    case 9:
+    case 8:
         status = fp8_load_create(ctx, NULL, &load, err);
         fp8_load_free(load);
         return status;
-    case 10:
+    case 9:
         status = fp8_convert_plan(ctx, &convert_desc, &convert, err);
         fp8_convert_free(convert);
         return status;
-    case 11:
+    case 10:
         return fp8_verify(ctx, &verify_desc, ignore_finding, NULL, &summary, err);
-    case 12:
+    case 11:
         return fp8_diff(ctx, MODEL, MODEL, ignore_row, NULL, err);
-    case 13:
+    case 12:
         return fp8_machine_peak(ctx, 0, 0.001, &peak, err);
     default: /* the one that takes it */
         status = fp8_checkpoint_open(ctx, MODEL, &checkpoint, err);
@@ -240,14 +242,14 @@ static void what_is_not_built_is_refused(void **state)
     fp8_context *cuda, *cpu;
     assert_int_equal(create(&s, 1, &cuda, NULL), FP8_OK);
     assert_int_equal(fp8_context_create(NULL, &cpu, NULL), FP8_OK);
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 13; i++) {
         fp8_error err = {0};
         assert_int_equal(call(i, cuda, &err), FP8_E_UNSUPPORTED);
         assert_non_null(strstr(err.msg, ": not built for cuda:1, use a context of the CPU"));
         assert_int_equal(call(i, cpu, &err), FP8_OK);
         assert_int_equal(call(i, NULL, &err), FP8_E_ARGUMENT);
     }
-    assert_int_equal(call(14, cuda, NULL), FP8_OK);
+    assert_int_equal(call(13, cuda, NULL), FP8_OK);
     fp8_context_free(cpu);
     fp8_context_free(cuda);
     nothing_is_left(fake, &s);
@@ -266,7 +268,7 @@ static void gpus_are_listed(void **state)
     assert_int_equal(gpu.processors, 132);
     assert_true(gpu.memory_bytes == (uint64_t)85 << 30);
     assert_int_equal(gpu.driver_version, 12040);
-    assert_non_null(strstr(gpu.runs, "no CUDA kernels"));
+    assert_non_null(strstr(gpu.runs, fp8_cuda_has_kernels() ? "quantizers" : "no CUDA kernels"));
     assert_int_equal(fp8_gpu(2, &gpu, &err), FP8_OK);
     assert_int_equal(gpu.capability, 75);
     assert_non_null(strstr(gpu.runs, "below 8.0"));

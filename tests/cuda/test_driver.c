@@ -14,23 +14,20 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
-enum { REQUIRED = 1, OPTIONAL = 0 };
-static const struct {
-    const char *name;
-    int since, required;
-    size_t offset;
-} functions[] = {
-#define ROW(name, since, need, arguments) {#name, since, need, offsetof(fp8_driver, name)},
-    FP8_DRIVER_FUNCTIONS(ROW)
-#undef ROW
-};
-#define FUNCTIONS (sizeof functions / sizeof *functions)
-
-static int is_null(const fp8_driver *driver, size_t i)
+/* How many functions are in the list. */
+static int count(void)
 {
-    void *function;
-    memcpy(&function, (const char *)driver + functions[i].offset, sizeof function);
-    return function == NULL;
+    int n = 0;
+    while (fp8_driver_function_at((size_t)n))
+        n++;
+    return n;
+}
+
+static int is_null(const fp8_driver *driver, const fp8_driver_function *function)
+{
+    void *pointer;
+    memcpy(&pointer, (const char *)driver + function->offset, sizeof pointer);
+    return pointer == NULL;
 }
 
 static void finds_every_function(void **state)
@@ -41,30 +38,31 @@ static void finds_every_function(void **state)
     fp8_error err;
     assert_int_equal(fp8_driver_load(FP8_DRIVER_NAME, &driver, &err), FP8_OK);
     assert_int_equal(driver.version, 12040);
-    assert_int_equal(fake->lookups, FUNCTIONS);
-    for (size_t i = 0; i < FUNCTIONS; i++)
-        assert_false(is_null(&driver, i));
+    assert_int_equal(fake->lookups, count());
+    for (size_t i = 0; fp8_driver_function_at(i); i++)
+        assert_false(is_null(&driver, fp8_driver_function_at(i)));
     assert_int_equal(fake->confused, 0);
 }
 
 static void a_missing_function_is_named_or_done_without(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < FUNCTIONS; i++) {
+    const fp8_driver_function *function;
+    for (size_t i = 0; (function = fp8_driver_function_at(i)); i++) {
         fake_driver *fake = fake_driver_reset();
         fp8_driver driver;
         fp8_error err;
-        char since[32];
-        fake->missing = functions[i].name;
+        char since[64];
+        fake->missing = function->name;
         fp8_status status = fp8_driver_load(FP8_DRIVER_NAME, &driver, &err);
-        if (!functions[i].required) {
+        if (!function->required) {
             assert_int_equal(status, FP8_OK);
-            assert_true(is_null(&driver, i));
+            assert_true(is_null(&driver, function));
             continue;
         }
         assert_int_equal(status, FP8_E_UNSUPPORTED);
-        snprintf(since, sizeof since, "%s of CUDA %d.%d ", functions[i].name,
-                 functions[i].since / 1000, functions[i].since % 1000 / 10);
+        snprintf(since, sizeof since, "%s of CUDA %d.%d ", function->name, function->since / 1000,
+                 function->since % 1000 / 10);
         assert_non_null(strstr(err.msg, since));
         assert_non_null(strstr(err.msg, "CUDA 12.4"));
     }
@@ -181,7 +179,7 @@ static void threads_load_at_once(void **state)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(bad[i], 0);
     }
-    assert_int_equal(fake->lookups, THREADS * 50 * (int)FUNCTIONS);
+    assert_int_equal(fake->lookups, THREADS * 50 * count());
 }
 
 int main(void)

@@ -1,11 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuda.c - CUDA devices as contexts and callers see them. There are no kernels yet: a context of a
- * device finds out whether driver and device will do, and holds the device. */
+ * cuda.c - CUDA devices as contexts and callers see them: a context of a device finds out whether
+ * driver and device will do, holds the device, and loads the kernels. */
 #include "backend/cuda/cuda_device.h"
 #include "base/context.h"
 
 #include <string.h>
+
+static fp8_status open_and_load(const fp8_driver *driver, int32_t index, fp8_cuda_device *device,
+                                fp8_error *err)
+{
+    FP8_TRY(fp8_cuda_open(driver, index, device, err));
+    fp8_status status = fp8_cuda_enter(device, err);
+    if (status == FP8_OK) {
+        status = fp8_cuda_module_load(device, err);
+        fp8_cuda_leave(device);
+    }
+    if (status != FP8_OK)
+        fp8_cuda_close(device);
+    return status;
+}
 
 fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_device **out,
                            fp8_error *err)
@@ -15,7 +29,7 @@ fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_devic
     FP8_TRY(fp8_driver_load(FP8_DRIVER_NAME, &driver, err));
     fp8_cuda_device *device = fp8_alloc(ctx, sizeof *device);
     FP8_FAIL_IF(!device, err, FP8_E_NO_MEMORY, "context: no memory for %zu bytes", sizeof *device);
-    fp8_status status = fp8_cuda_open(&driver, index, device, err);
+    fp8_status status = open_and_load(&driver, index, device, err);
     if (status == FP8_OK)
         *out = device;
     else
@@ -27,6 +41,7 @@ void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device)
 {
     if (!device)
         return;
+    fp8_cuda_module_unload(device);
     fp8_cuda_close(device);
     fp8_release(ctx, device);
 }
@@ -40,8 +55,15 @@ const char *fp8_cuda_label(const fp8_cuda_device *device)
 static const char *what_runs(int32_t capability)
 {
     _Static_assert(FP8_CUDA_LEAST_CAPABILITY == 80, "the text says 8.0");
-    return capability < FP8_CUDA_LEAST_CAPABILITY ? "nothing: its compute capability is below 8.0"
-                                                  : "nothing yet: this build has no CUDA kernels";
+    if (capability < FP8_CUDA_LEAST_CAPABILITY)
+        return "nothing: its compute capability is below 8.0";
+    return fp8_cuda_has_kernels() ? "quantizers" : "nothing: this build has no CUDA kernels";
+}
+
+const char *fp8_cuda_build(void)
+{
+    return fp8_cuda_has_kernels() ? "for compute capabilities 8.0, 8.9 and 9.0, PTX for later ones"
+                                  : "none in this build";
 }
 
 fp8_status fp8_gpu(int64_t i, fp8_gpu_info *out, fp8_error *err)

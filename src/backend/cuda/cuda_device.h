@@ -10,6 +10,7 @@
 #define FP8_BACKEND_CUDA_DEVICE_H
 
 #include "backend/cuda/driver.h"
+#include "backend/cuda/module.h"
 #include "base/device.h"
 
 /* What kernels will ask for at the least: compute capability 8.0 (A100). */
@@ -28,6 +29,7 @@ struct fp8_cuda_device {
     fp8_cu_device handle;
     fp8_cu_context primary; /* retained */
     fp8_cuda_facts facts;
+    fp8_cuda_module module; /* empty until fp8_cuda_module_load */
 };
 
 /* How many devices this process may use; 0 is no error. */

@@ -16,15 +16,16 @@ typedef fp8_cu_result get_version_fn FP8_DRIVER_GET_VERSION;
 typedef fp8_cu_result get_proc_fn FP8_DRIVER_GET_PROC;
 
 enum { REQUIRED = 1, OPTIONAL = 0 };
-static const struct {
-    const char *name;
-    int since, required;
-    size_t offset;
-} functions[] = {
+static const fp8_driver_function functions[] = {
 #define ROW(name, since, need, arguments) {#name, since, need, offsetof(fp8_driver, name)},
     FP8_DRIVER_FUNCTIONS(ROW)
 #undef ROW
 };
+
+const fp8_driver_function *fp8_driver_function_at(size_t i)
+{
+    return i < sizeof functions / sizeof *functions ? &functions[i] : NULL;
+}
 
 /* What a result means to a caller; all others are FP8_E_DEVICE. */
 static const struct {

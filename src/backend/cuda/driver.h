@@ -18,7 +18,32 @@ typedef unsigned int fp8_cu_result; /* 0 = success */
 typedef int fp8_cu_device;
 typedef struct CUctx_st *fp8_cu_context;
 typedef struct CUstream_st *fp8_cu_stream;
+typedef struct CUlib_st *fp8_cu_library;   /* kernels of one fatbin, of no device in particular */
+typedef struct CUkern_st *fp8_cu_kernel;   /* one of them; launched as if it were a function */
+typedef struct CUfunc_st *fp8_cu_function; /* the same, loaded into a context */
 typedef unsigned long long fp8_cu_pointer; /* memory of a device */
+
+/* An attribute of a launch: CUlaunchAttribute. */
+typedef struct fp8_cu_launch_attribute {
+    uint32_t id; /* FP8_CU_LAUNCH_* */
+    uint32_t unused;
+    union {
+        struct {
+            uint32_t x, y, z;
+        } cluster;         /* blocks that share what they have in shared memory */
+        int32_t dependent; /* 1: may begin before the kernel before it has ended */
+        void *all[8];
+    } value;
+} fp8_cu_launch_attribute;
+
+/* How a kernel is launched: CUlaunchConfig. */
+typedef struct fp8_cu_launch_config {
+    uint32_t grid[3], block[3]; /* in blocks, in threads */
+    uint32_t shared_bytes;      /* dynamic shared memory of a block */
+    fp8_cu_stream stream;
+    fp8_cu_launch_attribute *attributes;
+    uint32_t attribute_count;
+} fp8_cu_launch_config;
 
 enum { FP8_CU_SUCCESS = 0, FP8_CU_ERROR_NO_DEVICE = 100 };
 /* For cuDeviceGetAttribute. */
@@ -27,6 +52,11 @@ enum {
     FP8_CU_CAPABILITY_MAJOR = 75,
     FP8_CU_CAPABILITY_MINOR = 76,
 };
+/* For cuKernelSetAttribute, cuPointerGetAttribute and cuLaunchKernelEx. */
+enum { FP8_CU_MAX_DYNAMIC_SHARED = 8, FP8_CU_POINTER_ON_DEVICE = 3 };
+enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_DEPENDENT = 6 };
+
+struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
 
 #define FP8_DRIVER_NAME "libcuda.so.1"
 /* cuGetProcAddress as it is called, libraries of kernels: CUDA 12.0 (driver 525). */
@@ -48,7 +78,16 @@ enum {
     X(cuCtxPopCurrent,            4000, REQUIRED, (fp8_cu_context *))                            \
     X(cuMemAlloc,                 3020, REQUIRED, (fp8_cu_pointer *, size_t bytes))              \
     X(cuMemFree,                  3020, REQUIRED, (fp8_cu_pointer))                              \
-    X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))
+    X(cuMemcpyAsync,              4000, REQUIRED, (fp8_cu_pointer to, fp8_cu_pointer from, size_t bytes, fp8_cu_stream)) \
+    X(cuPointerGetAttribute,      4000, REQUIRED, (void *value, unsigned int which, fp8_cu_pointer)) \
+    X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))             \
+    X(cuStreamSynchronize,        2000, REQUIRED, (fp8_cu_stream))                               \
+    X(cuLibraryLoadData,         12000, REQUIRED, (fp8_cu_library *, const void *image, unsigned int *jit, void **jit_values, unsigned int jits, unsigned int *options, void **values, unsigned int count)) \
+    X(cuLibraryUnload,           12000, REQUIRED, (fp8_cu_library))                              \
+    X(cuLibraryGetKernel,        12000, REQUIRED, (fp8_cu_kernel *, fp8_cu_library, const char *name)) \
+    X(cuKernelGetFunction,       12000, REQUIRED, (fp8_cu_function *, fp8_cu_kernel))            \
+    X(cuKernelSetAttribute,      12000, REQUIRED, (unsigned int which, int value, fp8_cu_kernel, fp8_cu_device)) \
+    X(cuLaunchKernelEx,          11060, REQUIRED, (const struct CUlaunchConfig_st *, fp8_cu_function, void **arguments, void **extra))
 /* clang-format on */
 
 /* Arguments of the two that are found by their exported names, cuDriverGetVersion and
@@ -64,6 +103,16 @@ typedef struct fp8_driver {
 #undef FIELD
     int32_t version; /* the CUDA version that the driver supports: 12040 for 12.4 */
 } fp8_driver;
+
+/* A line of the list. */
+typedef struct fp8_driver_function {
+    const char *name;
+    int since;
+    bool required;
+    size_t offset; /* of its pointer in fp8_driver */
+} fp8_driver_function;
+/* Line i, NULL past the last. Any thread. */
+const fp8_driver_function *fp8_driver_function_at(size_t i);
 
 /* Loads and starts the driver of that file name (FP8_DRIVER_NAME but in tests); a fifth of a second
  * the first time in a process, microseconds after that. The file is never unloaded: others may hold

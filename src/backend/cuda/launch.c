@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * launch.c - launching kernels, and the checks before. */
+#include "backend/cuda/launch.h"
+
+fp8_status fp8_cuda_begin(const fp8_cuda_device *device, void *stream, fp8_error *err)
+{
+    FP8_TRY(fp8_cuda_enter(device, err));
+    const fp8_status status = fp8_cuda_check_stream(device, stream, err);
+    if (status != FP8_OK)
+        fp8_cuda_leave(device);
+    return status;
+}
+
+static uint32_t at_least_one(uint32_t n)
+{
+    return n ? n : 1;
+}
+
+fp8_status fp8_cuda_launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel,
+                           const fp8_cuda_shape *shape, const void *arguments, void *stream,
+                           fp8_error *err)
+{
+    const fp8_cuda_kernel_row *row = fp8_cuda_kernel_at(kernel);
+    const fp8_cu_function function = device->module.functions[kernel];
+    fp8_cu_launch_attribute attributes[2];
+    fp8_cu_launch_config config = {
+        .grid = {at_least_one(shape->grid[0]), at_least_one(shape->grid[1]),
+                 at_least_one(shape->grid[2])},
+        .block = {shape->threads, 1, 1},
+        .shared_bytes = shape->shared_bytes,
+        .stream = stream,
+        .attributes = attributes,
+    };
+    FP8_FAIL_IF(!function, err, FP8_E_NO_KERNEL, "%s: %s", device->label,
+                fp8_cuda_has_kernels() ? row->function : "this build has no CUDA kernels");
+    if (shape->cluster)
+        attributes[config.attribute_count++] = (fp8_cu_launch_attribute){
+            .id = FP8_CU_LAUNCH_CLUSTER, .value.cluster = {shape->cluster, 1, 1}};
+    if (shape->dependent)
+        attributes[config.attribute_count++] =
+            (fp8_cu_launch_attribute){.id = FP8_CU_LAUNCH_DEPENDENT, .value.dependent = 1};
+    void *parameters[] = {(void *)(uintptr_t)arguments};
+    const fp8_cu_result result = device->driver.cuLaunchKernelEx(
+        (const struct CUlaunchConfig_st *)&config, function, parameters, NULL);
+    if (result != FP8_CU_SUCCESS)
+        return fp8_driver_fail(&device->driver, result, err, "%s: launching %s", device->label,
+                               row->function);
+    return FP8_OK;
+}
+
+fp8_status fp8_cuda_check_memory(const fp8_cuda_device *device, const void *data, const char *name,
+                                 fp8_error *err)
+{
+    const fp8_cu_pointer given = (fp8_cu_pointer)(uintptr_t)data;
+    fp8_cu_pointer on_device = 0;
+    if (!data)
+        return FP8_OK;
+    const fp8_cu_result result =
+        device->driver.cuPointerGetAttribute(&on_device, FP8_CU_POINTER_ON_DEVICE, given);
+    FP8_FAIL_IF(result == FP8_CU_SUCCESS && on_device != given, err, FP8_E_ARGUMENT,
+                "%s is memory of the host, which %s knows by another address", name, device->label);
+    if (result != FP8_CU_SUCCESS)
+        return fp8_driver_fail(&device->driver, result, err, "%s is no memory that %s can read",
+                               name, device->label);
+    return FP8_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * matrix.h - a caller's matrices and sizes as kernels are told of them. */
+#ifndef FP8_BACKEND_CUDA_MATRIX_H
+#define FP8_BACKEND_CUDA_MATRIX_H
+
+#include "backend/cuda/kernel_args.h"
+#include "backend/cuda/launch.h"
+
+/* t is a matrix that the operation has checked. */
+static inline fp8_cuda_matrix fp8_cuda_matrix_of(const fp8_tensor *t)
+{
+    return (fp8_cuda_matrix){t->data, t->stride[0], t->stride[1], (int32_t)t->dtype, 0};
+}
+
+/* Blocks of 256 threads for n pieces of work, `each` to a thread at a time: as many as the device
+ * holds at once at the most; the kernel goes on from there. */
+static inline fp8_cuda_shape fp8_cuda_shape_for(const fp8_cuda_device *device, int64_t n,
+                                                int64_t each)
+{
+    enum { THREADS = 256, BLOCKS_EACH = 2048 / THREADS };
+    const int64_t wanted = n / each / THREADS + 1;
+    const int64_t most = (int64_t)device->facts.processors * BLOCKS_EACH;
+    return (fp8_cuda_shape){.grid = {(uint32_t)(wanted < most ? wanted : most)},
+                            .threads = THREADS};
+}
+
+#endif

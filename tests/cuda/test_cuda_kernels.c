@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_kernels.c - loading and launching kernels, and memory for callers, over the fake
+ * driver: every call fails once, a kernel is missing, memory and streams of others are refused,
+ * nothing leaks. A build without kernels says so instead. */
+#include "backend/cuda/kernel_args.h"
+#include "backend/cuda/launch.h"
+#include "base/context.h"
+
+#include "cuda/fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+/* cmocka.h needs the above. */
+#include <cmocka.h>
+
+static fp8_status create(int32_t index, fp8_context **ctx, fp8_error *err)
+{
+    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
+    desc.device = FP8_DEVICE_CUDA;
+    desc.device_index = index;
+    return fp8_context_create(&desc, ctx, err);
+}
+
+static void nothing_is_left(const fake_driver *fake)
+{
+    assert_int_equal(fake->retained, 0);
+    assert_int_equal(fake->memories, 0);
+    assert_int_equal(fake->libraries, 0);
+    assert_int_equal(fake->confused, 0);
+    assert_int_equal(fake_driver_depth(), 0);
+}
+
+/* Whether the row is for a device of that compute capability. */
+static bool is_for(const fp8_cuda_kernel_row *row, int32_t capability)
+{
+    return capability >= row->least && capability <= row->most;
+}
+
+static void kernels_of_the_device_are_loaded_and_let_go(void **state)
+{
+    (void)state;
+    static const int32_t capability[] = {90, 80};
+    for (int32_t index = 0; index < 2; index++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        assert_int_equal(create(index, &ctx, NULL), FP8_OK);
+        assert_int_equal(fake->libraries > 0, fp8_cuda_has_kernels());
+        for (size_t i = 0; fp8_cuda_kernel_at(i); i++)
+            assert_int_equal(ctx->cuda->module.functions[i] != NULL,
+                             fp8_cuda_has_kernels() &&
+                                 is_for(fp8_cuda_kernel_at(i), capability[index]));
+        assert_null(fp8_cuda_kernel_at(FP8_CUDA_KERNELS));
+        fp8_context_free(ctx);
+        nothing_is_left(fake);
+    }
+}
+
+static void a_missing_kernel_is_named(void **state)
+{
+    (void)state;
+    for (size_t i = 0; fp8_cuda_kernel_at(i) && fp8_cuda_has_kernels(); i++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        fp8_error err;
+        fake->missing_kernel = fp8_cuda_kernel_at(i)->function;
+        const fp8_status status = create(0, &ctx, &err);
+        assert_int_equal(status, is_for(fp8_cuda_kernel_at(i), 90) ? FP8_E_NO_KERNEL : FP8_OK);
+        if (status == FP8_OK)
+            fp8_context_free(ctx);
+        else
+            assert_non_null(strstr(err.msg, fake->missing_kernel));
+        nothing_is_left(fake);
+    }
+}
+
+/* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
+static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
+{
+    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
+}
+
+static fp8_status dequantize(const fp8_context *ctx, void *stream, fp8_error *err)
+{
+    fp8_tensor codes = on_device(0, FP8_E4M3FN, 130, 260),
+               scales = on_device(1 << 20, FP8_F32, 2, 3);
+    fp8_tensor y = on_device(2 << 20, FP8_BF16, 130, 260);
+    return fp8_dequantize(ctx, (fp8_grid){128, 128}, &codes, &scales, &y, stream, err);
+}
+
+static void every_call_of_an_operation_fails_once(void **state)
+{
+    (void)state;
+    int n = 1, launched = 0;
+    for (;; n++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        fp8_error err;
+        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+        fake->fail_at = fake->calls + n;
+        fp8_status status = dequantize(ctx, fake_driver_stream(0), &err);
+        const char *failed = fake->failed;
+        launched = fake->launches;
+        fake->fail_at = 0;
+        fp8_context_free(ctx);
+        nothing_is_left(fake);
+        if (!failed) {
+            assert_int_equal(status, fp8_cuda_has_kernels() ? FP8_OK : FP8_E_NO_KERNEL);
+            break;
+        }
+        if (strcmp(failed, "cuCtxPopCurrent") == 0)
+            continue; /* tells of earlier work, which the next call tells as well */
+        assert_int_equal(status, FP8_E_DEVICE);
+        assert_non_null(strstr(err.msg, "(999)"));
+        assert_int_equal(launched, 0);
+    }
+    assert_true(n > 6);
+    assert_int_equal(launched > 0, fp8_cuda_has_kernels());
+}
+
+static void launches_carry_what_they_are_given(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx;
+    fp8_error err;
+    const fp8_cuda_dequantize_args given = {.rows = 7, .unit_cols = 9};
+    fp8_cuda_shape shape = {.grid = {5}, .threads = 96};
+    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+    fake->argument_bytes = sizeof given;
+    for (int i = 0; i < 4 && fp8_cuda_has_kernels(); i++) {
+        shape.cluster = i & 1 ? 4 : 0;
+        shape.dependent = i >> 1;
+        assert_int_equal(fp8_cuda_begin(ctx->cuda, fake_driver_stream(0), &err), FP8_OK);
+        assert_int_equal(fp8_cuda_launch(ctx->cuda, FP8_CUDA_dequantize_elements, &shape, &given,
+                                         fake_driver_stream(0), &err),
+                         FP8_OK);
+        fp8_cuda_leave(ctx->cuda);
+        assert_string_equal(fake->kernel, "dequantize_elements");
+        assert_int_equal(fake->grid, 5);
+        assert_int_equal(fake->threads, 96);
+        assert_int_equal(fake->cluster, shape.cluster);
+        assert_int_equal(fake->dependent, shape.dependent);
+        assert_ptr_equal(fake->stream, fake_driver_stream(0));
+        assert_memory_equal(fake->arguments, &given, sizeof given);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+static void memory_and_streams_of_others_are_refused(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx;
+    fp8_error err;
+    float host[4] = {0};
+    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+    fp8_tensor codes = on_device(0, FP8_E4M3FN, 2, 2), scale = on_device(64, FP8_F32, 1, 1);
+    fp8_tensor y = on_device(128, FP8_F32, 2, 2);
+    const fp8_grid tensor = {0, 0};
+    void *const places[] = {host, fake_driver_memory(1)};
+    for (int i = 0; i < 2; i++) {
+        fp8_tensor bad = fp8_matrix(places[i], FP8_F32, 2, 2);
+        assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &bad, NULL, &err),
+                         FP8_E_ARGUMENT);
+        assert_non_null(strstr(err.msg, "y is no memory that cuda:0 can read"));
+    }
+    assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &y, fake_driver_stream(1), &err),
+                     FP8_E_ARGUMENT);
+    assert_non_null(strstr(err.msg, "stream belongs to another device"));
+    assert_int_equal(fake->launches, 0);
+    y.shape[0] = codes.shape[0] = scale.shape[0] = 0; /* nothing to do, nothing launched */
+    assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &y, NULL, &err), FP8_OK);
+    assert_int_equal(fake->launches, 0);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+/* Allocates, copies both ways, waits, frees. */
+static fp8_status use_memory(const fp8_context *ctx, void *stream, fp8_error *err)
+{
+    char bytes[100] = {0};
+    void *memory;
+    FP8_TRY(fp8_device_alloc(ctx, sizeof bytes, &memory, err));
+    fp8_status status = fp8_device_copy(ctx, memory, bytes, sizeof bytes, stream, err);
+    if (status == FP8_OK)
+        status = fp8_device_copy(ctx, bytes, memory, sizeof bytes, stream, err);
+    if (status == FP8_OK)
+        status = fp8_device_wait(ctx, stream, err);
+    fp8_device_free(ctx, memory);
+    return status;
+}
+
+static void callers_memory_fails_at_every_call(void **state)
+{
+    (void)state;
+    for (int n = 1;; n++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        fp8_error err;
+        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+        fake->fail_at = fake->calls + n;
+        fp8_status status = use_memory(ctx, fake_driver_stream(0), &err);
+        const char *failed = fake->failed;
+        fake->fail_at = 0;
+        if (!failed) {
+            assert_int_equal(status, FP8_OK);
+            assert_true(fake->copied == 200);
+            assert_ptr_equal(fake->stream, fake_driver_stream(0));
+        } else if (strcmp(failed, "cuCtxPopCurrent") != 0 && strcmp(failed, "cuMemFree") != 0 &&
+                   !(status == FP8_OK && fake->memories)) { /* entering, to free, failed */
+            assert_int_equal(status, FP8_E_DEVICE);
+            assert_non_null(strstr(err.msg, failed));
+        }
+        fp8_context_free(ctx);
+        assert_int_equal(fake->confused, 0);
+        if (!failed) {
+            nothing_is_left(fake);
+            break;
+        }
+    }
+}
+
+static void memory_calls_check_their_arguments(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx, *cpu;
+    void *memory;
+    char a[4] = {1, 2, 3, 4}, b[4];
+    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+    assert_int_equal(fp8_context_create(NULL, &cpu, NULL), FP8_OK);
+    assert_int_equal(fp8_device_alloc(NULL, 1, &memory, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_alloc(ctx, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_alloc(ctx, (uint64_t)1 << 60, &memory, NULL), FP8_E_NO_MEMORY);
+    assert_null(memory);
+    assert_int_equal(fp8_device_copy(NULL, a, b, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_copy(ctx, NULL, b, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_copy(ctx, a, NULL, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_copy(ctx, NULL, NULL, 0, NULL, NULL), FP8_OK);
+    assert_int_equal(fp8_device_wait(NULL, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_wait(ctx, fake_driver_stream(1), NULL), FP8_E_ARGUMENT);
+    fp8_device_free(NULL, a);
+    fp8_device_free(ctx, NULL);
+
+    assert_int_equal(use_memory(cpu, NULL, NULL), FP8_OK);
+    assert_int_equal(fp8_device_copy(cpu, b, a, 4, NULL, NULL), FP8_OK);
+    assert_memory_equal(a, b, 4);
+    assert_int_equal(fp8_device_copy(cpu, b, a, 4, a, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_wait(cpu, a, NULL), FP8_E_ARGUMENT);
+    fp8_context_free(cpu);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+/* Work that failed on the device is told by a later call. */
+static void a_device_that_failed_is_told_later(void **state)
+{
+    (void)state;
+    static const char *const tellers[] = {"cuLaunchKernelEx", "cuStreamSynchronize",
+                                          "cuMemcpyAsync"};
+    for (int i = fp8_cuda_has_kernels() ? 0 : 1; i < 3; i++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        fp8_error err;
+        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+        fake->fail_name = tellers[i];
+        fake->fail_with = 719;
+        const fp8_status status = i ? use_memory(ctx, NULL, &err) : dequantize(ctx, NULL, &err);
+        assert_int_equal(status, FP8_E_DEVICE);
+        assert_non_null(strstr(err.msg, "CUDA_ERROR_LAUNCH_FAILED (719)"));
+        fp8_context_free(ctx);
+        nothing_is_left(fake);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kernels_of_the_device_are_loaded_and_let_go),
+        cmocka_unit_test(a_missing_kernel_is_named),
+        cmocka_unit_test(every_call_of_an_operation_fails_once),
+        cmocka_unit_test(launches_carry_what_they_are_given),
+        cmocka_unit_test(memory_and_streams_of_others_are_refused),
+        cmocka_unit_test(callers_memory_fails_at_every_call),
+        cmocka_unit_test(memory_calls_check_their_arguments),
+        cmocka_unit_test(a_device_that_failed_is_told_later),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
