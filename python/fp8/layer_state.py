@@ -63,12 +63,26 @@ def _codes_are_of_the_weight(layer: FP8Linear) -> None:
     layer._layer.made_of = _stamp(layer._parameters["weight"]), _STALE
 
 
+def parameter(layer: FP8Linear, name: str) -> Tensor | None:
+    """RuntimeError if something removed it, as pruning and parametrizations of an FP8Linear do."""
+    try:
+        return layer._parameters[name]
+    except KeyError:
+        raise RuntimeError(f"FP8Linear's parameter {name} was removed or renamed; prune or parametrize the nn.Linear, which "
+                           "enable_fp8_gemm then leaves as it is") from None
+
+
 def refresh(layer: FP8Linear) -> None:
     """Makes the codes if there are none or they are stale. Errors: RuntimeError if there is nothing to make them of."""
-    parameters = layer._parameters
-    if layer._layer.made_of != (_stamp(parameters["weight"]), _stamp(parameters["bias"])):
+    if layer._layer.made_of != (_stamp(parameter(layer, "weight")), _stamp(parameter(layer, "bias"))):
         with _changing:
             _bring_up_to_date(layer)
+
+
+def forget_codes(layer: FP8Linear) -> None:
+    with _changing:
+        layer._layer.made_of = None  # first: whoever finds no codes then sees why
+        layer._layer.invalidate()
 
 
 def _bring_up_to_date(layer: FP8Linear) -> None:
@@ -85,8 +99,9 @@ def _bring_up_to_date(layer: FP8Linear) -> None:
     elif source is not None:
         layer._layer.set_source(_host(source, torch.bfloat16), _added(bias))
     else:
-        raise RuntimeError("FP8Linear has no high-precision weight to quantize: with fp16_weight_storage='discard' it is gone "
-                           "once codes exist, and they were invalidated")
+        why = ("with fp16_weight_storage='discard' it is gone once codes exist, and they were invalidated"
+               if layer.options.fp16_weight_storage == "discard" else "its parameter weight is None")
+        raise RuntimeError(f"FP8Linear has no high-precision weight to quantize: {why}")
     layer._layer.made_of = _stamp(weight), _stamp(bias)
     if layer.options.fp16_weight_storage == "discard":
         layer.__dict__["_source"] = None

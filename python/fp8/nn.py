@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from . import layer_state, ops
 from ._c import LayerState
@@ -87,6 +88,8 @@ class FP8Linear(nn.Linear):
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"expected nn.Linear, got {type(linear)}")
         options.check()
+        if not linear.weight.is_floating_point():
+            raise TypeError(f"expected a weight of a floating-point dtype, got {linear.weight.dtype}")
         nn.Module.__init__(self)
         n, k = linear.out_features, linear.in_features
         # Past nn.Module.__setattr__, whose search for parameters and buffers costs as much as quantizing a small weight.
@@ -109,7 +112,7 @@ class FP8Linear(nn.Linear):
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
         """The Parameter, if it is kept; else W[N,K] in bf16: the host's copy, or computed anew from codes and scales."""
-        kept = self._parameters["weight"]
+        kept = layer_state.parameter(self, "weight")
         if kept is not None:
             return kept
         if self._source is not None:
@@ -136,10 +139,11 @@ class FP8Linear(nn.Linear):
 
     def invalidate_weight_cache(self) -> None:
         """Forgets the codes; the next forward makes them again, or raises RuntimeError if the weight was discarded."""
-        self._layer.invalidate()
-        self._layer.made_of = None
+        layer_state.forget_codes(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"x must be a Tensor, not {type(x).__name__}")
         if x.is_cpu:
             if torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64:
                 x = x.to(torch.get_autocast_dtype("cpu"))
@@ -149,8 +153,8 @@ class FP8Linear(nn.Linear):
             raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
         if x.dtype in _COMPUTED:
             return self._in_fp8(x)
-        if not x.is_floating_point():
-            raise TypeError(f"x is {x.dtype}, must be of a floating-point dtype")
+        if not x.is_floating_point() or x.itemsize == 1:
+            raise TypeError(f"x is {x.dtype}, must be of a floating-point dtype of 16 bits or more")
         if not self.options.cast_inputs:
             return self._in_high_precision(x, "cast_inputs=False")
         y = self._in_fp8(x.to(torch.bfloat16))
@@ -160,19 +164,32 @@ class FP8Linear(nn.Linear):
         if x.is_meta:
             return x.new_empty((*x.shape[:-1], self.out_features))
         if torch.compiler.is_compiling():
+            if torch.compiler.is_exporting():
+                raise NotImplementedError("FP8Linear cannot be exported: its codes are a layer of this process")
             y = torch.ops.fp8.linear(x, layer_state.compiled_number(self), self.out_features)
         else:
-            layer_state.refresh(self)
-            number = self._layer.number
-            if torch.is_inference_mode_enabled() or (x.requires_grad and torch.is_grad_enabled()):
-                y = ops.linear(x, number, self.out_features)
-            else:
-                with torch._C._AutoDispatchBelowAutograd():  # its Python would cost as much as the product
-                    y = ops.linear(x, number, self.out_features)
+            y = self._run(x)
         bias = self._parameters["bias"]
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
-            y = y + (bias - bias.detach()).to(y.dtype)  # zero, with the bias's gradient
+            # Zero, infinite elements too, with the bias's gradient.
+            y = y + (bias - bias.detach()).nan_to_num().to(y.dtype)
         return y
+
+    def _run(self, x: Tensor) -> Tensor:
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
+            raise NotImplementedError("fp8::linear has no forward-mode derivative")  # PyTorch would drop the tangent
+        layer = self._layer
+        while True:
+            layer_state.refresh(self)
+            made_of = layer.made_of
+            try:
+                if torch.is_inference_mode_enabled() or (x.requires_grad and torch.is_grad_enabled()):
+                    return ops.linear(x, layer.number, self.out_features)
+                with torch._C._AutoDispatchBelowAutograd():  # its Python would cost as much as the product
+                    return ops.linear(x, layer.number, self.out_features)
+            except RuntimeError:
+                if made_of is not None and layer.made_of is made_of:
+                    raise  # else another thread invalidated the codes in between
 
     def _in_high_precision(self, x: Tensor, why: str) -> Tensor:
         weight = self._parameters["weight"] if self._source is None else self._source

@@ -115,4 +115,9 @@ def _dx(ctx: object, dy: torch.Tensor) -> tuple[torch.Tensor, None, None]:
     return torch.ops.fp8.linear_dx(dy, ctx.handle, ctx.k), None, None  # type: ignore[attr-defined]
 
 
+def _no_second_derivative(ctx: object, ddx: torch.Tensor) -> tuple[None, None, None]:
+    raise NotImplementedError("fp8::linear has no second derivatives: its gradient cannot be differentiated")
+
+
 torch.library.register_autograd("fp8::linear", _dx, setup_context=_keep_for_dx)
+torch.library.register_autograd("fp8::linear_dx", _no_second_derivative)
