@@ -221,8 +221,8 @@ typedef struct fp8_context fp8_context;
  * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
  * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
  * for nothing, and may be captured into a CUDA graph. What fails on the device later is told by a
- * later call, as DEVICE. fp8_dequantize is built for CUDA; other functions that compute refuse such
- * a context with UNSUPPORTED, those that only read a checkpoint take it.
+ * later call, as DEVICE. fp8_dequantize, fp8_matmul and fp8_linear are built for CUDA; other functions
+ * that compute refuse such a context with UNSUPPORTED, those that only read a checkpoint take it.
  * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
  * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver
  * cannot load the kernels), STATE, DEVICE. */
@@ -407,8 +407,10 @@ typedef struct fp8_linear_desc {
  * bias: NULL, or a vector [N] of F32, BF16 or F16. y: BF16, F16 or F32.
  * Any strides for inputs; y must not overlap them, nor itself. M, N and K may be 0 (K = 0: y is the
  * bias). A NaN code makes NaN what it takes part in.
+ * On CUDA w, w_scales and bias may lie on the host or on the device, the rest on the device; the
+ * call waits for the stream.
  * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (err->pos = the scale), NAN (the policy of x or w
- * refuses it), UNSUPPORTED, NO_MEMORY. Any thread. */
+ * refuses it), UNSUPPORTED, NO_MEMORY; on CUDA also STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc,
                               const fp8_tensor *x, const fp8_tensor *x_scales, const fp8_tensor *w,
                               const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_tensor *y,
@@ -424,7 +426,11 @@ FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_des
                                     const fp8_tensor *bias, fp8_error *err);
 /* Copies w[N,K], w_scales and bias (as in fp8_matmul) into the form that run reads, once, in a byte
  * a code (more if scales change along K at columns that are no multiple of 4: 8/7 of it with 1x7);
- * the caller may free them. Free with fp8_linear_free, before ctx. Errors: as fp8_matmul. */
+ * the caller may free them. Free with fp8_linear_free, before ctx.
+ * On CUDA they lie on the host or on the device, and what the caller has enqueued that writes them
+ * is done or in a stream that the default stream waits for. Rows are padded to 16 bytes, nothing
+ * else. UNSUPPORTED: a policy that refuses NaN in X, since a run only enqueues; x_scales that are
+ * not finite and positive are not told either, and are used. Errors: as fp8_matmul. */
 FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
                                      const fp8_tensor *w, const fp8_tensor *w_scales,
                                      const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
@@ -453,8 +459,9 @@ FP8_API fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes
 FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
                                         fp8_error *err);
 /* y[M,N] = x[M,K] W^T + bias, as fp8_matmul; x_scales NULL unless the activation is CODES.
- * workspace: memory for this call alone, no alignment needed. Allocates nothing. Errors: those of
- * fp8_matmul except NO_MEMORY; ARGUMENT also if the workspace is too small. Any thread. */
+ * workspace: memory for this call alone, no alignment needed. Allocates nothing. On CUDA x, y and
+ * the workspace are the device's. Errors: those of fp8_matmul except NO_MEMORY; ARGUMENT also if
+ * the workspace is too small. Any thread. */
 FP8_API fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                   const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
                                   uint64_t workspace_bytes, void *stream, fp8_error *err);

@@ -7,10 +7,34 @@
 #ifndef FP8_OP_CUDA_CALLS_H
 #define FP8_OP_CUDA_CALLS_H
 
-#include "base/context.h"
+#include "op/linear.h"
 
 fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                                const fp8_tensor *scales, const fp8_tensor *y, void *stream,
                                fp8_error *err);
+
+/* A linear on a device: linear.h's struct with `cuda`, which holds the weight. The plan was made
+ * for these tensors, which lie on the host or on the device; create, copy and export wait for the
+ * default stream. Errors also: SCALE, NAN, NO_MEMORY. */
+fp8_status fp8_cuda_linear_create(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                  const fp8_tensor *w, const fp8_tensor *w_scales,
+                                  const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
+/* In the same context. */
+fp8_status fp8_cuda_linear_copy(const fp8_linear *from, fp8_linear **out, fp8_error *err);
+void fp8_cuda_linear_free(fp8_linear *linear);
+/* The three numbers of bytes. */
+void fp8_cuda_linear_sizes(const fp8_linear *linear, fp8_linear_info *out);
+/* Either may be NULL. */
+fp8_status fp8_cuda_linear_export(const fp8_linear *linear, const fp8_tensor *codes,
+                                  const fp8_tensor *scales, fp8_error *err);
+fp8_status fp8_cuda_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
+                                     fp8_error *err);
+fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
+                               const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
+                               void *stream, fp8_error *err);
+fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy,
+                                  const fp8_tensor *dx, void *stream, fp8_error *err);
+fp8_status fp8_cuda_linear_explain(const fp8_linear_plan *plan, int64_t i, fp8_candidate *out,
+                                   fp8_error *err);
 
 #endif

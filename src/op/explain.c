@@ -2,7 +2,7 @@
  *
  * explain.c - fp8_explain: what fp8_linear_run would choose, and for each other kernel the reason
  * why not. It asks what the run asks; it must not know better. */
-#include "op/linear.h"
+#include "op/cuda_calls.h"
 
 #include <stdio.h>
 
@@ -26,11 +26,13 @@ fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *desc, int6
                        fp8_candidate *out, fp8_error *err)
 {
     fp8_linear_plan plan;
-    FP8_TRY(fp8_need_cpu(ctx, "explain", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "explain: the context is NULL");
     FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "explain: out is NULL");
     FP8_FAIL_IF(m < 0, err, FP8_E_SHAPE, "explain: m is %lld, must be >= 0", (long long)m);
     FP8_TRY(fp8_linear_plan_shape(&plan, desc, n, k, w_code, err));
     FP8_TRY(fp8_linear_plan_takes(&plan, x_dtype, err));
+    if (ctx->cuda)
+        return fp8_cuda_linear_explain(&plan, i, out, err);
     const fp8_panel_kernel *kernel = i < 0 ? NULL : fp8_panel_kernel_at((size_t)i);
     FP8_FAIL_IF(!kernel, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld", (long long)i);
     const fp8_panel_problem problem = fp8_panel_problem_of(ctx, &plan, m, x_dtype);

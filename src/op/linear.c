@@ -4,6 +4,7 @@
  * steps), clone, export, free. All it holds is one piece of memory. */
 #include "op/linear.h"
 #include "number/dtype.h"
+#include "op/cuda_calls.h"
 #include "op/linear_build.h"
 #include "op/pack.h"
 #include "op/tensor_check.h"
@@ -128,6 +129,8 @@ fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc
     FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "linear: out is NULL");
     *out = NULL;
     FP8_TRY(fp8_linear_plan_make(&plan, ctx, desc, w, w_scales, bias, err));
+    if (ctx->cuda)
+        return fp8_cuda_linear_create(ctx, &plan, w, w_scales, bias, out, err);
     fp8_build build;
     FP8_TRY(fp8_build_begin(ctx, &plan, &build, err));
     const fp8_status status = fill(&build, w, w_scales, bias, err);
@@ -171,6 +174,8 @@ fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_erro
     FP8_FAIL_IF(!linear || !out, err, FP8_E_ARGUMENT, "linear: %s is NULL",
                 linear ? "out" : "linear");
     *out = NULL;
+    if (linear->cuda)
+        return fp8_cuda_linear_copy(linear, out, err);
     return fp8_linear_copy(linear->ctx, linear, out, err);
 }
 
@@ -178,6 +183,10 @@ void fp8_linear_free(fp8_linear *linear)
 {
     if (!linear)
         return;
+    if (linear->cuda) {
+        fp8_cuda_linear_free(linear);
+        return;
+    }
     fp8_release(linear->ctx, linear->memory);
     fp8_release(linear->ctx, linear);
 }
@@ -187,7 +196,6 @@ fp8_status fp8_linear_get_info(const fp8_linear *linear, fp8_linear_info *out)
     if (!linear || !out)
         return FP8_E_ARGUMENT;
     const fp8_linear_plan *p = &linear->plan;
-    const uint64_t scale_bytes = scale_bytes_of(p);
     *out = (fp8_linear_info){
         .n = p->n,
         .k = p->k,
@@ -195,10 +203,14 @@ fp8_status fp8_linear_get_info(const fp8_linear *linear, fp8_linear_info *out)
         .scale = p->scale,
         .scale_rows = p->scale_rows,
         .scale_cols = p->scale_cols,
-        .code_bytes = linear->code_bytes,
-        .scale_bytes = scale_bytes,
-        .other_bytes = sizeof *linear + linear->memory_bytes - linear->code_bytes - scale_bytes,
     };
+    if (linear->cuda) {
+        fp8_cuda_linear_sizes(linear, out);
+        return FP8_OK;
+    }
+    out->code_bytes = linear->code_bytes;
+    out->scale_bytes = scale_bytes_of(p);
+    out->other_bytes = sizeof *linear + linear->memory_bytes - out->code_bytes - out->scale_bytes;
     return FP8_OK;
 }
 
@@ -237,6 +249,8 @@ fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes, fp8_te
     FP8_TRY(check_export(scales, "scales", p->scale, p->scale_rows, p->scale_cols, err));
     if (codes && scales)
         FP8_TRY(fp8_check_apart(codes, "codes", scales, "scales", err));
+    if (linear->cuda)
+        return fp8_cuda_linear_export(linear, codes, scales, err);
     for (int64_t n = 0; codes && n < p->n; n += FP8_PANEL_ROWS)
         for (int64_t s = 0; s < linear->cuts.count; s++) {
             fp8_tensor part = segment_of(linear, s, codes);

@@ -40,10 +40,14 @@ typedef struct fp8_linear_plan {
     int64_t w_multiple, both_multiple;
 } fp8_linear_plan;
 
+typedef struct fp8_cuda_linear fp8_cuda_linear;
+
 struct fp8_linear {
     const fp8_context *ctx;
     fp8_linear_plan plan;
-    void *memory; /* holds all that follows, memory_bytes long */
+    fp8_cuda_linear *cuda; /* on a CUDA device: it has codes, scales and bias, and of what follows
+                              only memory (for widths) and has_bias are set; else NULL */
+    void *memory;          /* holds all that follows, memory_bytes long */
     uint64_t memory_bytes;
     uint8_t *codes; /* packed, panel.h; code_bytes long */
     uint64_t code_bytes;
@@ -81,6 +85,9 @@ bool fp8_linear_assign(fp8_linear *to, const fp8_linear *from);
 /* Another bias, or none (NULL); it was checked. Nobody may run the linear meanwhile. */
 void fp8_linear_set_bias(fp8_linear *linear, const fp8_tensor *bias);
 
+/* That x_scales are there if X comes as codes, and what they must be; else NULL. */
+fp8_status fp8_linear_check_x_scales(const fp8_linear_plan *plan, int64_t m,
+                                     const fp8_tensor *x_scales, fp8_error *err);
 /* Whether X may have this dtype. Errors: DTYPE. */
 fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_error *err);
 

@@ -19,6 +19,7 @@
 #include "number/dtype.h"
 #include "op/cast.h"
 #include "op/crew.h"
+#include "op/cuda_calls.h"
 #include "op/linear.h"
 #include "op/tensor_check.h"
 
@@ -380,8 +381,11 @@ fp8_status fp8_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8
                              fp8_error *err)
 {
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
-    FP8_TRY(fp8_need_no_stream(stream, "linear", err));
+    if (!linear->cuda)
+        FP8_TRY(fp8_need_no_stream(stream, "linear", err));
     FP8_TRY(check_call(linear, dy, dx, workspace, workspace_bytes, err));
+    if (linear->cuda)
+        return fp8_cuda_linear_run_dx(linear, dy, dx, stream, err);
     const int64_t m = dy->shape[0];
     const fp8_isa isa = dx->stride[1] == 1 ? linear->ctx->isa : FP8_ISA_SCALAR;
     const fp8_panel_kernel *kernel = kernel_for(linear, m);

@@ -405,22 +405,6 @@ static bool may_refuse(const fp8_linear_plan *p)
            (finds_scales && (p->desc.x.nan == FP8_NAN_REFUSE || p->desc.x_scale == FP8_F16));
 }
 
-static fp8_status check_x_scales(const fp8_input *job, fp8_error *err)
-{
-    const fp8_linear_plan *p = &job->linear->plan;
-    const fp8_dtype dtype = job->x_scales ? job->x_scales->dtype : FP8_DTYPE_NONE;
-    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
-    FP8_FAIL_IF(codes != (job->x_scales != NULL), err, FP8_E_ARGUMENT,
-                "linear: x_scales must %sbe NULL for this activation", codes ? "not " : "");
-    if (!codes || job->x->shape[0] == 0)
-        return FP8_OK;
-    FP8_FAIL_IF(!fp8_dtype_is_scale(dtype), err, FP8_E_DTYPE,
-                "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
-                fp8_dtype_name(dtype), (int)dtype);
-    return fp8_check_matrix(job->x_scales, "x_scales", p->desc.x.grid.rows ? job->x->shape[0] : 1,
-                            scale_columns(p), err);
-}
-
 /* What the rows are made of, and by which rule. */
 static fp8_status prepare_job(fp8_input *job, fp8_error *err)
 {
@@ -490,7 +474,7 @@ fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8
     input->worker_bytes = bench_bytes(p, most_rows(p, m));
     input->refused = input->bad_scale = INT64_MAX;
     memset(input->pieces, PIECE_NEW, (size_t)piece_count(input));
-    FP8_TRY(check_x_scales(input, err));
+    FP8_TRY(fp8_linear_check_x_scales(p, m, x_scales, err));
     if (m == 0)
         return FP8_OK;
     FP8_TRY(prepare_job(input, err));

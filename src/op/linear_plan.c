@@ -242,6 +242,22 @@ fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_e
     return FP8_OK;
 }
 
+fp8_status fp8_linear_check_x_scales(const fp8_linear_plan *p, int64_t m,
+                                     const fp8_tensor *x_scales, fp8_error *err)
+{
+    const fp8_dtype dtype = x_scales ? x_scales->dtype : FP8_DTYPE_NONE;
+    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
+    FP8_FAIL_IF(codes != (x_scales != NULL), err, FP8_E_ARGUMENT,
+                "linear: x_scales must %sbe NULL for this activation", codes ? "not " : "");
+    if (!codes || m == 0)
+        return FP8_OK;
+    FP8_FAIL_IF(!fp8_dtype_is_scale(dtype), err, FP8_E_DTYPE,
+                "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
+                fp8_dtype_name(dtype), (int)dtype);
+    return fp8_check_matrix(x_scales, "x_scales", p->desc.x.grid.rows ? m : 1,
+                            fp8_ceil_div(p->k, p->x_unit_cols), err);
+}
+
 fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *err)
 {
     if (!bias)
@@ -256,12 +272,24 @@ fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *e
     return fp8_check_matrix(&row, "bias", 1, n, err);
 }
 
+/* A call that only enqueues cannot tell what it found in X. */
+static fp8_status check_cuda(const fp8_linear_desc *d, fp8_error *err)
+{
+    const bool looks =
+        d->activation == FP8_ACTIVATION_DYNAMIC || d->activation == FP8_ACTIVATION_STATIC;
+    FP8_FAIL_IF(looks && d->x.nan == FP8_NAN_REFUSE, err, FP8_E_UNSUPPORTED,
+                "linear: on CUDA a run cannot refuse NaN in x, x.nan must not be FP8_NAN_REFUSE");
+    return FP8_OK;
+}
+
 fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
                                 const fp8_linear_desc *desc, const fp8_tensor *w,
                                 const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_error *err)
 {
-    FP8_TRY(fp8_need_cpu(ctx, "linear", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "linear: the context is NULL");
     FP8_TRY(check_enums(desc, err));
+    if (ctx->cuda)
+        FP8_TRY(check_cuda(desc, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_linear_plan_shape(plan, desc, w->shape[0], w->shape[1], w->dtype, err));
     FP8_TRY(fp8_linear_check_bias(bias, plan->n, err));

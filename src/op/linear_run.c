@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "number/dtype.h"
 #include "op/crew.h"
+#include "op/cuda_calls.h"
 #include "op/linear_input.h"
 #include "op/tensor_check.h"
 
@@ -335,6 +336,8 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
     FP8_FAIL_IF(!linear || !bytes, err, FP8_E_ARGUMENT, "linear: %s is NULL",
                 linear ? "bytes" : "linear");
     FP8_FAIL_IF(m < 0, err, FP8_E_ARGUMENT, "linear: m is %lld, must be >= 0", (long long)m);
+    if (linear->cuda)
+        return fp8_cuda_linear_workspace(linear, m, bytes, err);
     *bytes = fp8_linear_dx_bytes(linear, m);
     const fp8_panel_kernel *kernel;
     for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
@@ -404,10 +407,15 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
                           fp8_error *err)
 {
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
-    FP8_TRY(fp8_need_no_stream(stream, "linear", err));
+    if (!linear->cuda)
+        FP8_TRY(fp8_need_no_stream(stream, "linear", err));
     FP8_TRY(check_run(linear, x, x_scales, y, err));
     FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
                                        err));
+    if (linear->cuda) {
+        FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
+        return fp8_cuda_linear_run(linear, x, x_scales, y, workspace, stream, err);
+    }
     fp8_input input;
     run_job job = {.linear = linear, .y = y, .input = &input};
     const int64_t m = x->shape[0], workers = worker_count(linear, m);

@@ -18,16 +18,18 @@ static fp8_status check_copied(const fp8_tensor *w, const fp8_tensor *w_scales,
     return fp8_check_apart(&row, "bias", y, "y", err);
 }
 
+/* In memory of its own, which on a device cannot be let go before the work is done. */
 static fp8_status run_once(const fp8_linear *linear, const fp8_tensor *x,
-                           const fp8_tensor *x_scales, fp8_tensor *y, fp8_error *err)
+                           const fp8_tensor *x_scales, fp8_tensor *y, void *stream, fp8_error *err)
 {
     uint64_t bytes;
+    void *workspace;
     FP8_TRY(fp8_linear_workspace(linear, x->shape[0], &bytes, err));
-    void *workspace = fp8_alloc(linear->ctx, bytes);
-    FP8_FAIL_IF(!workspace, err, FP8_E_NO_MEMORY, "matmul: no memory for %llu bytes",
-                (unsigned long long)bytes);
-    const fp8_status status = fp8_linear_run(linear, x, x_scales, y, workspace, bytes, NULL, err);
-    fp8_release(linear->ctx, workspace);
+    FP8_TRY(fp8_device_alloc(linear->ctx, bytes, &workspace, err));
+    fp8_status status = fp8_linear_run(linear, x, x_scales, y, workspace, bytes, stream, err);
+    if (status == FP8_OK)
+        status = fp8_device_wait(linear->ctx, stream, err);
+    fp8_device_free(linear->ctx, workspace);
     return status;
 }
 
@@ -36,14 +38,16 @@ fp8_status fp8_matmul(const fp8_context *ctx, const fp8_linear_desc *desc, const
                       const fp8_tensor *bias, fp8_tensor *y, void *stream, fp8_error *err)
 {
     fp8_linear *linear;
-    FP8_TRY(fp8_need_no_stream(stream, "matmul", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "matmul: the context is NULL");
+    if (!ctx->cuda)
+        FP8_TRY(fp8_need_no_stream(stream, "matmul", err));
     FP8_TRY(fp8_check_matrix(x, "x", -1, -1, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], w->shape[0], err));
     FP8_TRY(fp8_linear_create(ctx, desc, w, w_scales, bias, &linear, err));
     fp8_status status = check_copied(w, w_scales, bias, y, err);
     if (status == FP8_OK)
-        status = run_once(linear, x, x_scales, y, err);
+        status = run_once(linear, x, x_scales, y, stream, err);
     fp8_linear_free(linear);
     return status;
 }

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_linear.h - a linear on a CUDA device: all that kernels read is one piece of its memory.
+ *
+ *     | codes [N, ld], zeros beyond K | scales as exported | scales as read | bias | X's scale |
+ *
+ * Scales that do not vary along K are read as [N,1] in fp32, one for each row of W. Others are read
+ * as they are, [scale_rows, scale_cols] in fp32 or E8M0; those of another dtype are a copy. */
+#ifndef FP8_BACKEND_CUDA_CUDA_LINEAR_H
+#define FP8_BACKEND_CUDA_CUDA_LINEAR_H
+
+#include "backend/cuda/gemm_args.h"
+#include "backend/cuda/launch.h"
+#include "op/linear.h"
+
+enum { FP8_CUDA_ALIGN = 256 }; /* bytes, of the parts of device memory */
+
+static inline uint64_t fp8_cuda_align(uint64_t bytes)
+{
+    return (bytes + FP8_CUDA_ALIGN - 1) / FP8_CUDA_ALIGN * FP8_CUDA_ALIGN;
+}
+
+struct fp8_cuda_linear {
+    void *memory;
+    uint64_t memory_bytes;
+    uint8_t *codes; /* [N, ld] */
+    int64_t ld;     /* bytes from row to row: K up to a multiple of 16, as bulk copies want it */
+    uint8_t *scales;
+    void *w_scale; /* as read */
+    fp8_dtype w_scale_dtype;
+    float *bias;     /* [N], where the linear has one */
+    float *x_static; /* the scale of FP8_ACTIVATION_STATIC */
+};
+
+/* Bytes from row to row of codes with k columns. */
+static inline int64_t fp8_cuda_row_bytes(int64_t k)
+{
+    return (k + 15) / 16 * 16;
+}
+
+/* Matrices between the host and the device, by the default stream; each waits. Errors: NO_MEMORY,
+ * DEVICE and those of fp8_cuda_begin. cuda_transfer.c */
+
+/* The contiguous host[rows, cols] = t in t's dtype; t lies on either side, with any strides. */
+fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *host, fp8_error *err);
+/* to[rows, ld] on the device = t and zeros beyond its columns; t lies on either side. */
+fp8_status fp8_cuda_place(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
+                          fp8_error *err);
+/* to[rows, to_cols] = from[rows, cols] and zeros, both on the device with any strides. */
+fp8_status fp8_cuda_rearrange(const fp8_context *ctx, const fp8_tensor *from, const fp8_tensor *to,
+                              fp8_error *err);
+/* *on_device: whether data is memory that the device can read; else it is taken for the host's.
+ * Errors: STATE, DEVICE: nobody can tell then. */
+fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_device, fp8_error *err);
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_transfer.c - matrices between the host and a device, wherever they lie and whatever their
+ * strides. What the host has is gathered some rows at a time, so that little of it is there twice;
+ * what the device has is gathered by a kernel. */
+#include "backend/cuda/cuda_linear.h"
+#include "backend/cuda/matrix.h"
+#include "op/tensor_check.h"
+
+#include <string.h>
+
+enum { SLAB_BYTES = 4 << 20 }; /* of the host's memory for rows on their way, about */
+
+fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_device, fp8_error *err)
+{
+    const fp8_cuda_device *device = ctx->cuda;
+    *on_device = false;
+    if (!data)
+        return FP8_OK;
+    FP8_TRY(fp8_cuda_enter(device, err));
+    const fp8_status status = fp8_cuda_check_memory(device, data, "the memory", err);
+    fp8_cuda_leave(device);
+    *on_device = status == FP8_OK;
+    return status == FP8_E_ARGUMENT ? FP8_OK : status; /* no memory that the driver knows */
+}
+
+static int64_t bytes_of(const fp8_tensor *t)
+{
+    return fp8_dtype_bits(t->dtype) / 8;
+}
+
+/* to[rows, to_cols] = from and zeros beyond its columns, both on the device; enqueued. */
+static fp8_status copy_on_device(const fp8_context *ctx, const fp8_tensor *from,
+                                 const fp8_tensor *to, fp8_error *err)
+{
+    const fp8_cuda_device *device = ctx->cuda;
+    const fp8_copy_args args = {
+        .from = fp8_cuda_matrix_of(from),
+        .to = fp8_cuda_matrix_of(to),
+        .rows = from->shape[0],
+        .cols = from->shape[1],
+        .to_cols = to->shape[1],
+    };
+    const fp8_cuda_shape shape = fp8_cuda_shape_for(device, args.rows * args.to_cols, 1);
+    FP8_TRY(fp8_cuda_begin(device, NULL, err));
+    const fp8_status status =
+        fp8_cuda_launch(device, FP8_CUDA_copy_elements, &shape, &args, NULL, err);
+    fp8_cuda_leave(device);
+    return status;
+}
+
+fp8_status fp8_cuda_rearrange(const fp8_context *ctx, const fp8_tensor *from, const fp8_tensor *to,
+                              fp8_error *err)
+{
+    FP8_TRY(copy_on_device(ctx, from, to, err));
+    return fp8_device_wait(ctx, NULL, err);
+}
+
+/* slab[rows, ld] = rows [first, first + rows) of t, which the host has, and zeros. */
+static void gather_rows(const fp8_tensor *t, int64_t first, int64_t rows, int64_t ld, char *slab)
+{
+    const int64_t cols = t->shape[1], bytes = bytes_of(t);
+    for (int64_t i = 0; i < rows; i++, slab += ld * bytes) {
+        if (t->stride[1] == 1)
+            memcpy(slab, fp8_element_at(t, first + i, 0), (size_t)(cols * bytes));
+        for (int64_t j = 0; j < cols && t->stride[1] != 1; j++)
+            memcpy(slab + j * bytes, fp8_element_at(t, first + i, j), (size_t)bytes);
+        memset(slab + cols * bytes, 0, (size_t)((ld - cols) * bytes));
+    }
+}
+
+static fp8_status upload(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
+                         fp8_error *err)
+{
+    const int64_t row_bytes = ld * bytes_of(t), rows = t->shape[0];
+    const int64_t fit = SLAB_BYTES / row_bytes, some = fit < 1 ? 1 : fit < rows ? fit : rows;
+    char *slab = fp8_alloc(ctx, (uint64_t)(some * row_bytes));
+    FP8_FAIL_IF(!slab, err, FP8_E_NO_MEMORY, "linear: no memory for %lld bytes",
+                (long long)(some * row_bytes));
+    fp8_status status = FP8_OK;
+    for (int64_t first = 0; first < rows && status == FP8_OK; first += some) {
+        const int64_t count = fp8_min_i64(some, rows - first);
+        gather_rows(t, first, count, ld, slab);
+        status = fp8_device_copy(ctx, (char *)to + first * row_bytes, slab,
+                                 (uint64_t)(count * row_bytes), NULL, err);
+        if (status == FP8_OK)
+            status = fp8_device_wait(ctx, NULL, err);
+    }
+    fp8_release(ctx, slab);
+    return status;
+}
+
+fp8_status fp8_cuda_place(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
+                          fp8_error *err)
+{
+    bool on_device;
+    if (t->shape[0] == 0 || ld == 0)
+        return FP8_OK;
+    FP8_TRY(fp8_cuda_find(ctx, t->data, &on_device, err));
+    if (!on_device)
+        return upload(ctx, t, to, ld, err);
+    const fp8_tensor place = fp8_matrix(to, t->dtype, t->shape[0], ld);
+    return fp8_cuda_rearrange(ctx, t, &place, err);
+}
+
+fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *host, fp8_error *err)
+{
+    const int64_t rows = t->shape[0], cols = t->shape[1];
+    const uint64_t bytes = (uint64_t)(rows * cols * bytes_of(t));
+    void *packed;
+    bool on_device;
+    if (bytes == 0)
+        return FP8_OK;
+    FP8_TRY(fp8_cuda_find(ctx, t->data, &on_device, err));
+    if (!on_device) {
+        gather_rows(t, 0, rows, cols, host);
+        return FP8_OK;
+    }
+    FP8_TRY(fp8_device_alloc(ctx, bytes, &packed, err));
+    const fp8_tensor contiguous = fp8_matrix(packed, t->dtype, rows, cols);
+    fp8_status status = copy_on_device(ctx, t, &contiguous, err);
+    if (status == FP8_OK)
+        status = fp8_device_copy(ctx, host, packed, bytes, NULL, err);
+    if (status == FP8_OK)
+        status = fp8_device_wait(ctx, NULL, err);
+    fp8_device_free(ctx, packed);
+    return status;
+}

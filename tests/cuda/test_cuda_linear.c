@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_cuda_linear.c - the host's side of linears on a GPU over the fake driver: what they enqueue,
+ * every call of create, clone, export and run fails once, what a run refuses; nothing leaks. The
+ * fake computes nothing. */
+#include "backend/cuda/cuda_linear.h"
+#include "base/context.h"
+
+#include "cuda/fake_driver.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+/* cmocka.h needs the above. */
+#include <cmocka.h>
+
+enum { N = 70, K = 50, M = 5 };
+
+static uint8_t codes[N * K];
+static float scales[N], bias[N];
+
+static fp8_context *context(void)
+{
+    fp8_context *ctx;
+    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
+    desc.device = FP8_DEVICE_CUDA;
+    assert_int_equal(fp8_context_create(&desc, &ctx, NULL), FP8_OK);
+    for (int i = 0; i < N; i++)
+        scales[i] = 1;
+    return ctx;
+}
+
+static void nothing_is_left(const fake_driver *fake)
+{
+    assert_int_equal(fake->retained, 0);
+    assert_int_equal(fake->memories, 0);
+    assert_int_equal(fake->libraries, 0);
+    assert_int_equal(fake->confused, 0);
+    assert_int_equal(fake_driver_depth(), 0);
+}
+
+/* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
+static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
+{
+    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
+}
+
+/* Weight-only, a scale a channel, from the host; X is left in bf16. */
+static fp8_status create(const fp8_context *ctx, fp8_linear **out, fp8_error *err)
+{
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, K), s = fp8_matrix(scales, FP8_F32, N, 1);
+    const fp8_tensor b = fp8_vector(bias, FP8_F32, N);
+    desc.w.grid = (fp8_grid){1, 0};
+    return fp8_linear_create(ctx, &desc, &w, &s, &b, out, err);
+}
+
+static fp8_status run(const fp8_linear *linear, void *stream, fp8_error *err)
+{
+    fp8_tensor x = on_device(0, FP8_BF16, M, K), y = on_device(1 << 16, FP8_BF16, M, N);
+    return fp8_linear_run(linear, &x, NULL, &y, (char *)fake_driver_memory(0) + (1 << 20), 1 << 16,
+                          stream, err);
+}
+
+static fp8_status run_dx(const fp8_linear *linear, void *stream, fp8_error *err)
+{
+    fp8_tensor dy = on_device(0, FP8_BF16, M, N), dx = on_device(1 << 16, FP8_BF16, M, K);
+    return fp8_linear_run_dx(linear, &dy, &dx, (char *)fake_driver_memory(0) + (1 << 20), 1 << 16,
+                             stream, err);
+}
+
+static fp8_status export_all(const fp8_linear *linear, fp8_error *err)
+{
+    uint8_t some[N * K];
+    float values[N];
+    fp8_tensor c = fp8_matrix(some, FP8_E4M3FN, N, K), s = fp8_matrix(values, FP8_F32, N, 1);
+    return fp8_linear_export(linear, &c, &s, err);
+}
+
+/* The whole life of a linear. */
+static fp8_status live(const fp8_context *ctx, fp8_error *err)
+{
+    fp8_linear *linear, *clone = NULL;
+    FP8_TRY(create(ctx, &linear, err));
+    fp8_status status = fp8_linear_clone(linear, &clone, err);
+    if (status == FP8_OK)
+        status = run(clone, fake_driver_stream(0), err);
+    if (status == FP8_OK)
+        status = run_dx(clone, fake_driver_stream(0), err);
+    if (status == FP8_OK)
+        status = export_all(clone, err);
+    fp8_linear_free(clone);
+    fp8_linear_free(linear);
+    return status;
+}
+
+static void every_call_fails_once(void **state)
+{
+    (void)state;
+    int n = 1;
+    for (;; n++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx = context();
+        fp8_error err = {.msg = ""};
+        fake->fail_at = fake->calls + n;
+        const fp8_status status = live(ctx, &err);
+        const char *failed = fake->failed;
+        fake->fail_at = 0;
+        fp8_context_free(ctx);
+        if (!failed) {
+            assert_int_equal(status, fp8_cuda_has_kernels() ? FP8_OK : FP8_E_NO_KERNEL);
+            nothing_is_left(fake);
+            break;
+        }
+        assert_int_equal(fake->confused, 0);
+        if (strcmp(failed, "cuCtxPopCurrent") != 0 && strcmp(failed, "cuMemFree") != 0 &&
+            !(status == FP8_OK && fake->memories)) { /* entering, to free, failed */
+            assert_int_equal(status, FP8_E_DEVICE);
+            assert_non_null(strstr(err.msg, "(999)"));
+        }
+    }
+    assert_true(n > 30);
+}
+
+static void a_run_is_one_launch_in_the_stream(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = context();
+    fp8_linear *linear;
+    fp8_error err;
+    fp8_gemm_args args;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    fake->argument_bytes = sizeof args;
+    fake->launches = 0;
+    const int memories = fake->memories;
+    assert_int_equal(run(linear, fake_driver_stream(0), &err), FP8_OK);
+    assert_int_equal(fake->launches, 1);
+    assert_int_equal(fake->memories, memories);
+    assert_ptr_equal(fake->stream, fake_driver_stream(0));
+    assert_string_equal(fake->kernel, "gemm_plain");
+    assert_int_equal(fake->grid, 2);
+    memcpy(&args, fake->arguments, sizeof args);
+    assert_int_equal(args.m, M);
+    assert_int_equal(args.n, N);
+    assert_int_equal(args.k, K);
+    assert_int_equal(args.w.elements.row, linear->cuda->ld);
+    assert_int_equal(args.w.scales.row, 1);
+    assert_ptr_equal(args.bias, linear->cuda->bias);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+static void sizes_are_those_of_the_device(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = context();
+    fp8_linear *linear;
+    fp8_linear_info info;
+    fp8_error err;
+    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    assert_int_equal(fp8_linear_get_info(linear, &info), FP8_OK);
+    assert_int_equal(info.code_bytes, N * 64);
+    assert_int_equal(info.scale_bytes, sizeof scales);
+    assert_true(info.other_bytes >= 2 * sizeof scales && info.other_bytes < 4096);
+    assert_int_equal(fake->memories, 1);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+static void what_a_run_cannot_do_is_refused(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = context();
+    fp8_linear *linear;
+    fp8_error err;
+    uint16_t host[M * N];
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, K),
+                     one = fp8_matrix(scales, FP8_F32, 1, 1);
+    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    fp8_tensor x = on_device(0, FP8_BF16, M, K), y = fp8_matrix(host, FP8_BF16, M, N);
+    void *space = (char *)fake_driver_memory(0) + (1 << 20);
+    assert_int_equal(fp8_linear_run(linear, &x, NULL, &y, space, 1 << 16, NULL, &err),
+                     FP8_E_ARGUMENT);
+    assert_non_null(strstr(err.msg, "y is no memory that cuda:0 can read"));
+    y = on_device(1 << 16, FP8_BF16, M, N);
+    assert_int_equal(fp8_linear_run(linear, &x, NULL, &y, host, sizeof host, NULL, &err),
+                     FP8_E_ARGUMENT);
+    assert_int_equal(run(linear, fake_driver_stream(1), &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_linear_run(linear, &x, &one, &y, space, 1 << 16, NULL, &err),
+                     FP8_E_ARGUMENT);
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    desc.x.nan = FP8_NAN_REFUSE;
+    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &one, NULL, &err), FP8_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "FP8_NAN_REFUSE"));
+    scales[0] = 0;
+    fp8_linear *other;
+    assert_int_equal(create(ctx, &other, &err), FP8_E_SCALE);
+    assert_int_equal(err.pos, 0);
+    assert_null(other);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_call_fails_once),
+        cmocka_unit_test(a_run_is_one_launch_in_the_stream),
+        cmocka_unit_test(sizes_are_those_of_the_device),
+        cmocka_unit_test(what_a_run_cannot_do_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_gpu_linear.c - linears on a GPU against the definition in double, within the bound: every
+ * kind of X with every kind of W, every dtype of Y, edge shapes, weights from the host and from the
+ * device; exports, clones, gradients. Outputs and workspaces are full of NaN before. */
+#include "support/gpu.h"
+#include "support/linear_problem.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+/* cmocka.h needs the above. */
+#include <cmocka.h>
+
+static fp8_context *gpu, *cpu;
+
+static const fp8_dtype y_dtypes[] = {FP8_F32, FP8_BF16, FP8_F16};
+
+/* A linear of a problem; of a weight on the device every second time. */
+static fp8_linear *create(const problem *p, bool with_bias)
+{
+    static int turn;
+    problem q = *p;
+    gpu_tensor w, scales, bias;
+    if (turn++ % 2 == 0)
+        return linear_of(gpu, p, with_bias);
+    w = gpu_tensor_new(gpu, &p->w, 0);
+    scales = gpu_tensor_new(gpu, p->has_w_scales ? &p->w_scales : &p->w, 0);
+    bias = gpu_tensor_new(gpu, &p->bias, 0);
+    q.w = w.t;
+    q.w_scales = scales.t;
+    q.bias = bias.t;
+    fp8_linear *linear = linear_of(gpu, &q, with_bias);
+    gpu_tensor_free(&w);
+    gpu_tensor_free(&scales);
+    gpu_tensor_free(&bias);
+    return linear;
+}
+
+/* y on the host = the linear of x on the device. */
+static void run(const fp8_linear *linear, const problem *p, const fp8_tensor *y)
+{
+    const bool codes = p->desc.activation == FP8_ACTIVATION_CODES;
+    gpu_tensor x = gpu_tensor_new(gpu, &p->x, 0), yd = gpu_tensor_new(gpu, y, 1);
+    gpu_tensor x_scales = gpu_tensor_new(gpu, codes ? &p->x_scales : &p->x, 0);
+    uint64_t bytes;
+    fp8_error err;
+    gpu_need(fp8_linear_workspace(linear, p->m, &bytes, &err), &err);
+    const fp8_tensor room = fp8_matrix(NULL, FP8_U8, 1, (int64_t)bytes);
+    gpu_tensor space = gpu_tensor_new(gpu, &room, 1);
+    if (fp8_linear_run(linear, &x.t, codes ? &x_scales.t : NULL, &yd.t, space.t.data, bytes, NULL,
+                       &err) != FP8_OK)
+        fail_msg("%s", err.msg);
+    gpu_tensor_read(&yd, y);
+    gpu_tensor_free(&x);
+    gpu_tensor_free(&yd);
+    gpu_tensor_free(&x_scales);
+    gpu_tensor_free(&space);
+}
+
+static void words_of(const problem *p, const kind *xk, const kind *wk, char *words, size_t bytes)
+{
+    snprintf(words, bytes, "x %s, w %s, [%lld,%lld,%lld]", xk->name, wk->name, (long long)p->m,
+             (long long)p->n, (long long)p->k);
+}
+
+static void check_y(const fp8_linear *linear, const problem *p, bool with_bias, const char *where)
+{
+    for (size_t d = 0; d < COUNT(y_dtypes); d++) {
+        char words[160];
+        fp8_tensor y = fp8_matrix(malloc((size_t)(p->m * p->n * 4 + 1)), y_dtypes[d], p->m, p->n);
+        run(linear, p, &y);
+        if (find_wrong(p, &y, with_bias, words, sizeof words))
+            fail_msg("%s, %s, bias %d: %s", where, fp8_dtype_name(y_dtypes[d]), with_bias, words);
+        free(y.data);
+    }
+}
+
+/* What comes back is what was given. */
+static void check_export(const fp8_linear *linear, const problem *p)
+{
+    fp8_tensor codes = fp8_matrix(malloc((size_t)(p->n * p->k) + 1), p->w.dtype, p->n, p->k);
+    fp8_error err;
+    if (!p->has_w_scales) {
+        free(codes.data);
+        return;
+    }
+    fp8_tensor scales = p->w_scales;
+    const int64_t count = scales.shape[0] * scales.shape[1];
+    const size_t scale_bytes = (size_t)(count * fp8_dtype_bits(scales.dtype) / 8);
+    scales.data = malloc(scale_bytes + 1);
+    gpu_need(fp8_linear_export(linear, &codes, &scales, &err), &err);
+    assert_memory_equal(codes.data, p->w.data, (size_t)(p->n * p->k));
+    assert_memory_equal(scales.data, p->w_scales.data, scale_bytes);
+    free(codes.data);
+    free(scales.data);
+}
+
+static void every_pair_of_kinds_is_within_the_bound(void **state)
+{
+    (void)state;
+    long checked = 0;
+    for (size_t a = 0; a < X_KINDS; a++)
+        for (size_t b = 0; b < W_KINDS; b++)
+            for (size_t s = 0; s < LINEAR_SHAPES; s++) {
+                problem p = problem_new(cpu, &x_kinds[a], &w_kinds[b], linear_shapes[s]);
+                char where[160];
+                words_of(&p, &x_kinds[a], &w_kinds[b], where, sizeof where);
+                for (int with_bias = 0; with_bias < 2; with_bias++) {
+                    p.desc.epilogue = (fp8_epilogue)(random_word() >> 8) % 3;
+                    fp8_linear *linear = create(&p, with_bias), *clone;
+                    check_y(linear, &p, with_bias, where);
+                    check_export(linear, &p);
+                    assert_int_equal(fp8_linear_clone(linear, &clone, NULL), FP8_OK);
+                    fp8_linear_free(linear);
+                    check_y(clone, &p, with_bias, where);
+                    fp8_linear_free(clone);
+                    checked += 2 * (long)COUNT(y_dtypes);
+                }
+                problem_free(&p);
+            }
+    printf("linear on the GPU: %ld cases\n", checked);
+}
+
+/* What X may not be read as, if it was quantized: high precision in scales and codes of its own. */
+static void dx_case(const kind *wk, const int64_t *shape, fp8_dtype dtype)
+{
+    problem p = problem_new(cpu, &x_kinds[0], wk, shape);
+    guard memory;
+    const fp8_tensor dy = elements_new(dtype, p.m, p.n, &memory);
+    fp8_tensor dx = fp8_matrix(malloc((size_t)(p.m * p.k * 4 + 1)), dtype, p.m, p.k);
+    fp8_linear *linear = create(&p, true);
+    gpu_tensor in = gpu_tensor_new(gpu, &dy, 0), out = gpu_tensor_new(gpu, &dx, 1);
+    uint64_t bytes;
+    fp8_error err;
+    gpu_need(fp8_linear_workspace(linear, p.m, &bytes, &err), &err);
+    const fp8_tensor room = fp8_matrix(NULL, FP8_U8, 1, (int64_t)bytes);
+    gpu_tensor space = gpu_tensor_new(gpu, &room, 1);
+    if (fp8_linear_run_dx(linear, &in.t, &out.t, space.t.data, bytes, NULL, &err) != FP8_OK)
+        fail_msg("%s", err.msg);
+    gpu_tensor_read(&out, &dx);
+    const operand g = {&dy, NULL, {0, 0}, {0, 0}, NULL};
+    const operand w = {&p.w, &p.w_scales, p.desc.w.grid, p.desc.w_origin,
+                       p.desc.width_count ? p.widths : NULL};
+    double *gr = reals_of(&g), *wr = reals_of(&w);
+    for (int64_t i = 0; i < p.m; i++)
+        for (int64_t k = 0; k < p.k; k++) {
+            double exact = 0, size = 0;
+            for (int64_t n = 0; n < p.n; n++) {
+                exact += gr[i * p.n + n] * wr[n * p.k + k];
+                size += fabs(gr[i * p.n + n] * wr[n * p.k + k]);
+            }
+            const double got = element_of(&dx, i, k);
+            const double bound = linear_bound(p.n, exact, size, 0, p.largest_scale, dtype, 1);
+            if (!(fabs(got - exact) <= bound))
+                fail_msg("w %s, [%lld,%lld,%lld]: dx[%lld,%lld] is %.9g, exactly %.9g, bound %.3g",
+                         wk->name, (long long)p.m, (long long)p.n, (long long)p.k, (long long)i,
+                         (long long)k, got, exact, bound);
+        }
+    free(gr);
+    free(wr);
+    free(dx.data);
+    fp8_linear_free(linear);
+    gpu_tensor_free(&in);
+    gpu_tensor_free(&out);
+    gpu_tensor_free(&space);
+    guard_free(&memory);
+    problem_free(&p);
+}
+
+static void dx_of_every_weight_is_within_the_bound(void **state)
+{
+    (void)state;
+    long checked = 0;
+    for (size_t b = 0; b < W_KINDS; b++)
+        for (size_t s = 0; s < LINEAR_SHAPES && fp8_dtype_is_fp8(w_kinds[b].dtype); s++, checked++)
+            dx_case(&w_kinds[b], linear_shapes[s], y_dtypes[s % COUNT(y_dtypes)]);
+    printf("dx on the GPU: %ld cases\n", checked);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_of_kinds_is_within_the_bound),
+        cmocka_unit_test(dx_of_every_weight_is_within_the_bound),
+    };
+    gpu = gpu_context();
+    if (!gpu)
+        return GPU_SKIPPED;
+    fp8_error err;
+    gpu_need(fp8_context_create(NULL, &cpu, &err), &err);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fp8_context_free(cpu);
+    fp8_context_free(gpu);
+    return failed;
+}
