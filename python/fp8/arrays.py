@@ -56,6 +56,8 @@ def _torch_view(tensor: Any) -> _c.Tensor:
 def _numpy_view(array: Any) -> _c.Tensor:
     if not hasattr(array, "__array_interface__"):
         raise TypeError(f"expected a numpy array or a torch tensor, got {type(array).__name__}")
+    if not array.dtype.isnative:
+        raise TypeError(f"array's dtype {array.dtype.str} is of the other byte order")
     size = array.itemsize
     if any(step % size for step in array.strides):
         raise ValueError(f"array's strides {array.strides} are no multiples of its item's {size} bytes")

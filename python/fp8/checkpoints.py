@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import _c, context as contexts
+from . import _c, background, context as contexts
 from ._c import PatternKind, Verb
 from .arrays import dtype_of
 from .errors import call
@@ -133,9 +134,11 @@ def verify(path: Path, *, against: Path | None = None, engine: str | None = None
            context: contexts.Context | None = None) -> Verification:
     """Checks a quantized checkpoint: container, index, scales, config; against its source or for an engine where asked.
 
-    tp: tensor-parallel ranks to check for. What is wrong with it is a finding, not an exception.
+    tp: tensor-parallel ranks to check for. What is wrong with it is a finding, not an exception. KeyboardInterrupt comes at
+    once; the reading goes on in the background until it is done.
     Errors: ValueError, OSError, MemoryError."""
-    desc = _c.VerifyDesc(path=_path(path), against=_path(against), engine=_text(engine), tp=tp)
+    desc = _c.VerifyDesc(path=_path(path), against=_path(against), engine=_text(engine),
+                          tp=_number("tp", tp, 2**31 - 1))
     findings: list[Finding] = []
     summary = _c.VerifySummary()
 
@@ -143,7 +146,8 @@ def verify(path: Path, *, against: Path | None = None, engine: str | None = None
         f = found.contents
         findings.append(Finding(bool(f.is_error), f.rule.decode(), _name(f.tensor), _name(f.message)))
 
-    call("fp8_verify", _handle(context), ctypes.byref(desc), _c.FINDING_FN(collect), None, ctypes.byref(summary))
+    arguments = _handle(context), ctypes.byref(desc), _c.FINDING_FN(collect), None, ctypes.byref(summary)
+    background.run(lambda _put: call("fp8_verify", *arguments))
     return Verification(tuple(findings), summary.tensors, summary.quantized, summary.compared, summary.worst_sqnr_db,
                         summary.median_sqnr_db)
 
@@ -179,8 +183,10 @@ def _convert(verb: Verb, src: Path, dst: Path, *, scheme: str | None = None, num
     patterns = _patterns(keep, only, set)
     desc = _c.ConvertDesc(verb=verb, src=_path(src), dst=_path(dst), scheme=_text(scheme), engine=_text(engine),
                           numerics=_text(numerics), dtype=0 if dtype is None else dtype_of(dtype), keep_nan=keep_nan,
-                          patterns=patterns, pattern_count=len(patterns), max_memory_bytes=max_memory,
-                          max_shard_bytes=max_shard, resume=resume, force=force, part_index=shard[0], part_count=shard[1],
+                          patterns=patterns, pattern_count=len(patterns),
+                          max_memory_bytes=_number("max_memory", max_memory, 2**63 - 1),
+                          max_shard_bytes=_number("max_shard", max_shard, 2**63 - 1), resume=resume, force=force,
+                          part_index=_number("shard", shard[0], 2**31 - 1), part_count=_number("shard", shard[1], 2**31 - 1),
                           report=_path(report), activation_scales=_path(activation_scales))
     with _planned(desc, context or contexts.default()) as conv:
         if not dry_run:
@@ -199,27 +205,15 @@ def _planned(desc: _c.ConvertDesc, context: contexts.Context) -> Iterator[ctypes
 
 
 def _run(conv: ctypes.c_void_p, progress: Callable[[Progress], None] | None) -> None:
-    """An exception cannot cross the library: it is kept, the run is stopped, and then it is raised."""
-    raised: list[BaseException] = []
+    def work(put: Callable[[Progress], None]) -> None:
+        def report(_user: Any, step: Any) -> None:
+            p = step.contents
+            put(Progress(p.bytes_done, p.bytes_total, p.tensors_done, p.tensors_total, p.seconds,
+                         _name(ctypes.string_at(p.tensor, p.tensor_bytes))))
 
-    def report(_user: Any, step: Any) -> None:
-        try:
-            if progress and not raised:
-                p = step.contents
-                progress(Progress(p.bytes_done, p.bytes_total, p.tensors_done, p.tensors_total, p.seconds,
-                                  _name(ctypes.string_at(p.tensor, p.tensor_bytes))))
-        except BaseException as error:  # noqa: BLE001 (raised again below)
-            raised.append(error)
-            _c.lib.fp8_convert_stop(conv)
-
-    try:
         call("fp8_convert_run", conv, _c.PROGRESS_FN(report), None)
-    except Exception:
-        if raised:
-            raise raised[0] from None
-        raise
-    if raised:
-        raise raised[0]
+
+    background.run(work, progress, lambda: _c.lib.fp8_convert_stop(conv))
 
 
 def _conversion(conv: ctypes.c_void_p) -> Conversion:
@@ -236,9 +230,12 @@ def _conversion(conv: ctypes.c_void_p) -> Conversion:
 
 def _patterns(keep: Iterable[str], only: Iterable[str], schemes: Mapping[str, str]) -> ctypes.Array[_c.Pattern]:
     """In this order, of which the later win: only, set, keep."""
-    made = [_c.Pattern(PatternKind.PATTERN_ONLY, text.encode(), None) for text in only]
-    made += [_c.Pattern(PatternKind.PATTERN_SET, text.encode(), scheme.encode()) for text, scheme in schemes.items()]
-    made += [_c.Pattern(PatternKind.PATTERN_KEEP, text.encode(), None) for text in keep]
+    for name, texts in (("keep", keep), ("only", only)):
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"{name} must be a list of patterns, not {texts!r}")
+    made = [_c.Pattern(PatternKind.PATTERN_ONLY, _text(text), None) for text in only]
+    made += [_c.Pattern(PatternKind.PATTERN_SET, _text(text), _text(scheme)) for text, scheme in dict(schemes).items()]
+    made += [_c.Pattern(PatternKind.PATTERN_KEEP, _text(text), None) for text in keep]
     return (_c.Pattern * len(made))(*made)
 
 
@@ -260,11 +257,27 @@ def _name(text: bytes) -> str:
 
 
 def _path(path: Path | None) -> bytes | None:
-    return None if path is None else os.fsencode(path)
+    return None if path is None else _without_nul(os.fsencode(path))
 
 
 def _text(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
+    if text is not None and not isinstance(text, str):
+        raise TypeError(f"expected text, got {text!r}")
+    return None if text is None else _without_nul(text.encode())
+
+
+def _without_nul(text: bytes) -> bytes:
+    """C would read it up to there."""
+    if b"\0" in text:
+        raise ValueError(f"{text!r} holds a NUL")
+    return text
+
+
+def _number(name: str, value: int, most: int) -> int:
+    """ctypes would take it modulo its range."""
+    if not 0 <= operator.index(value) <= most:
+        raise ValueError(f"{name}={value} is not 0..{most}")
+    return value
 
 
 def _handle(given: contexts.Context | None) -> ctypes.c_void_p:

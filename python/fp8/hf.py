@@ -78,6 +78,8 @@ class Fp8Config(QuantizationConfigMixin):
     None = the head and what is tied. Errors: ValueError (no such scheme or rule)."""
 
     def __init__(self, scheme: str = "block", *, rule: str = "best", modules_to_not_convert: list[str] | None = None) -> None:
+        if isinstance(modules_to_not_convert, str):
+            raise TypeError(f"modules_to_not_convert must be a list of names, not {modules_to_not_convert!r}")
         self.quant_method = _METHOD
         self.scheme, self.rule, self.modules_to_not_convert = scheme, rule, modules_to_not_convert
         self.stored: dict[str, Any] | None = None  # what config.json said of a checkpoint that is FP8 already
@@ -88,6 +90,12 @@ class Fp8Config(QuantizationConfigMixin):
     @property
     def options(self) -> FP8GemmOptions:
         return FP8GemmOptions(scheme=self.scheme, rule=self.rule)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], return_unused_kwargs: bool = False, **kwargs: Any) -> Any:
+        """Of a dict with quant_method "libfp8" and what __init__ takes."""
+        own = {key: value for key, value in config_dict.items() if key != "quant_method"}
+        return super().from_dict(own, return_unused_kwargs, **kwargs)
 
     def to_dict(self) -> dict[str, Any]:
         """What config.json says: that of the dialect, which other engines read, too."""

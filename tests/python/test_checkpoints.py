@@ -4,7 +4,10 @@
     FP8=build/release/cli/fp8 FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python:tests/cli \\
         python3 tests/python/test_checkpoints.py
 """
+import json
 import os
+import signal
+import struct
 import subprocess
 import sys
 import unittest
@@ -83,6 +86,49 @@ class Checkpoints(command.Case):
             self.assertTrue((self.folder / "out.partial").exists())
             fp8.quantize_checkpoint(source, self.folder / "out", resume=True)
         self.assertTrue(fp8.verify(self.folder / "out", against=source).ok)
+
+    def long_checkpoint(self):
+        """A matrix that takes a while."""
+        (self.folder / "long").mkdir()
+        with open(self.folder / "long/model.safetensors", "wb") as file:
+            header = json.dumps({"layer.weight": {"dtype": "BF16", "shape": [4096, 8192], "data_offsets": [0, 2**26]}}).encode()
+            file.write(struct.pack("<Q", len(header)) + header + bytes(2**26))
+        return self.folder / "long"
+
+    def test_a_signal_is_raised_at_once(self):
+        def late(*_):
+            raise TimeoutError("late")
+
+        source = self.long_checkpoint()
+        fp8.quantize_checkpoint(source, self.folder / "whole", "ct-tensor")
+        self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, late))
+        calls = (lambda: fp8.quantize_checkpoint(source, self.folder / "out", "ct-tensor"),
+                 lambda: fp8.quantize_checkpoint(source, self.folder / "out", "ct-tensor", progress=lambda step: None,
+                                                 resume=True),
+                 lambda: fp8.verify(self.folder / "whole", against=source))
+        for call in calls:
+            with self.assertRaisesRegex(TimeoutError, "late"):
+                signal.setitimer(signal.ITIMER_REAL, 0.01)
+                call()
+        fp8.quantize_checkpoint(source, self.folder / "out", "ct-tensor", resume=True)
+        self.assertEqual(self.bytes_in("out"), self.bytes_in("whole"))
+
+    def test_arguments_that_c_would_take_for_others(self):
+        source, out = self.checkpoint(), self.folder / "out"
+        cases = [
+            (ValueError, "NUL", lambda: fp8.quantize_checkpoint(source, str(out) + "\0more")),
+            (ValueError, "NUL", lambda: fp8.inspect(str(source) + "\0more")),
+            (ValueError, "max_memory=-1", lambda: fp8.quantize_checkpoint(source, out, max_memory=-1)),
+            (ValueError, "max_memory=1180", lambda: fp8.quantize_checkpoint(source, out, max_memory=2**70)),
+            (ValueError, "shard=4294967297", lambda: fp8.quantize_checkpoint(source, out, shard=(2**32 + 1, 2))),
+            (ValueError, "tp=-1", lambda: fp8.verify(source, tp=-1)),
+            (TypeError, "keep must be a list", lambda: fp8.quantize_checkpoint(source, out, keep="*")),
+            (TypeError, "expected text, got 5", lambda: fp8.quantize_checkpoint(source, out, only=[5])),
+        ]
+        for kind, words, call in cases:
+            with self.subTest(words), self.assertRaisesRegex(kind, words):
+                call()
+        self.assertEqual([file.name for file in self.folder.iterdir()], [source.name])
 
     def test_bad_input(self):
         source = self.checkpoint()

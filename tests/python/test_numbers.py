@@ -146,6 +146,7 @@ class BadInput(unittest.TestCase):
         self.raises(ValueError, ["[8]", "matrix"], lambda: fp8.quantize(x[0]))
         self.raises(TypeError, ["F64"], lambda: fp8.quantize(x.astype(float)), "FP8_E_DTYPE")
         self.raises(TypeError, ["int64"], lambda: fp8.quantize(x.astype(int)))
+        self.raises(TypeError, [">f4", "byte order"], lambda: fp8.quantize(x.astype(">f4")))
         self.raises(ValueError, ["'median'", "slime"], lambda: fp8.quantize(x, rule="median"))
         self.raises(ValueError, ["'maybe'", "refuse"], lambda: fp8.quantize(x, nan="maybe"))
         self.assertEqual(self.raises(ValueError, ["NaN", "[2,3]"], lambda: fp8.quantize(nan), "FP8_E_NAN").pos, 19)

@@ -185,7 +185,13 @@ class Transformers(unittest.TestCase):
             self.assertEqual(held, [])
             self.assertEqual([layer._layer.info.source_bytes for layer in layers(model).values()], [0] * 14)
 
+    def test_config_as_a_dict(self):
+        model = load(SOURCES / "llama_untied_bf16", quantization_config={"quant_method": "libfp8", "scheme": "channel"})
+        self.assertEqual({layer.options.scheme for layer in layers(model).values()}, {"channel"})
+
     def test_bad_input(self):
+        with self.assertRaisesRegex(TypeError, "list of names, not 'lm_head'"):
+            Fp8Config(modules_to_not_convert="lm_head")
         with self.assertRaisesRegex(ValueError, "'int8'.*block"):
             Fp8Config("int8")
         with self.assertRaisesRegex(ValueError, "'x'.*best"):
