@@ -20,24 +20,52 @@ static void copy_row(uint8_t *to, const uint8_t *codes, int64_t n)
         to[c / 2 * 8 + c % 2] = codes[col + c];
 }
 
-/* Four rows, the first a multiple of 4, which share 16 bytes of a block: the first two codes of
- * each, then the other two. */
-static void copy_four_rows(uint8_t *to, const uint8_t *codes, int64_t stride, int64_t n)
+/* Two neighbouring codes of a row are a pair. */
+typedef uint16_t pairs __attribute__((vector_size(16)));
+
+enum { PAIRS = 8 }; /* of four blocks in a row */
+
+static pairs load_pairs(const uint8_t *codes)
 {
-    for (int64_t col = 0; col + 4 <= n; col += 4, to += FP8_PANEL_BYTES) {
-        uint64_t first = 0, second = 0;
-        for (int row = 0; row < 4; row++) {
-            uint32_t four;
-            memcpy(&four, codes + row * stride + col, sizeof four);
-            first |= (uint64_t)(four & 0xffff) << 16 * row;
-            second |= (uint64_t)(four >> 16) << 16 * row;
-        }
-        memcpy(to, &first, sizeof first);
-        memcpy(to + 8, &second, sizeof second);
-    }
-    const int64_t whole = n / FP8_PANEL_COLS * FP8_PANEL_COLS;
-    for (int64_t row = 0; row < 4; row++)
-        copy_row(to + 2 * row, codes + row * stride + whole, n - whole);
+    pairs made;
+    memcpy(&made, codes, sizeof made);
+    return made;
+}
+
+/* Four rows of four blocks: 16 bytes of each block, its first pairs of the rows and then its
+ * second. */
+static void copy_four_blocks(uint8_t *to, const uint8_t *codes, int64_t stride)
+{
+    const pairs a = load_pairs(codes), b = load_pairs(codes + stride);
+    const pairs c = load_pairs(codes + 2 * stride), d = load_pairs(codes + 3 * stride);
+    const pairs ab = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+    const pairs cd = __builtin_shufflevector(c, d, 0, 8, 1, 9, 2, 10, 3, 11);
+    const pairs ab2 = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+    const pairs cd2 = __builtin_shufflevector(c, d, 4, 12, 5, 13, 6, 14, 7, 15);
+    const pairs blocks[4] = {
+        __builtin_shufflevector(ab, cd, 0, 1, 8, 9, 2, 3, 10, 11),
+        __builtin_shufflevector(ab, cd, 4, 5, 12, 13, 6, 7, 14, 15),
+        __builtin_shufflevector(ab2, cd2, 0, 1, 8, 9, 2, 3, 10, 11),
+        __builtin_shufflevector(ab2, cd2, 4, 5, 12, 13, 6, 7, 14, 15),
+    };
+    for (int i = 0; i < 4; i++)
+        memcpy(to + i * FP8_PANEL_BYTES, &blocks[i], sizeof blocks[i]);
+}
+
+/* Fours of rows of one panel, the first a multiple of 4: block after block, so that a block is
+ * written once. */
+static void copy_fours(uint8_t *to, const uint8_t *codes, int64_t stride, int64_t n, int64_t fours)
+{
+    const int64_t whole = n / (2 * PAIRS) * (2 * PAIRS);
+    for (int64_t col = 0; col < whole; col += 2 * PAIRS)
+        for (int64_t f = 0; f < fours; f++)
+            copy_four_blocks(to + col / FP8_PANEL_COLS * FP8_PANEL_BYTES +
+                                 f * (int64_t)sizeof(pairs),
+                             codes + 4 * f * stride + col, stride);
+    to += whole / FP8_PANEL_COLS * FP8_PANEL_BYTES;
+    for (int64_t row = 0; row < 4 * fours; row++)
+        copy_row(to + row / 4 * (int64_t)sizeof(pairs) + row % 4 * 2, codes + row * stride + whole,
+                 n - whole);
 }
 
 /* Whether a code of a row is a NaN; without a branch, so that compilers make vectors of it. */
@@ -52,7 +80,7 @@ static bool any_nan(fp8_dtype dtype, const uint8_t *codes, int64_t stride, int64
     return any;
 }
 
-/* All columns of row i, or of the four rows from it on if they can be copied together; their
+/* All columns of row i, or of as many fours of rows from it on as can be copied together; their
  * number. */
 static int64_t pack_rows(const fp8_packed *to, const fp8_tensor *codes, int64_t i, int64_t row,
                          int64_t col)
@@ -65,9 +93,10 @@ static int64_t pack_rows(const fp8_packed *to, const fp8_tensor *codes, int64_t 
         return 1;
     }
     uint8_t *place = to->panels + fp8_panel_offset(row, col, to->k);
-    if (row % 4 == 0 && codes->shape[0] - i >= 4) {
-        copy_four_rows(place, from, step, n);
-        return 4;
+    const int64_t rows = fp8_min_i64(codes->shape[0] - i, FP8_PANEL_ROWS - row % FP8_PANEL_ROWS);
+    if (row % 4 == 0 && rows >= 4) {
+        copy_fours(place, from, step, n, rows / 4);
+        return rows / 4 * 4;
     }
     copy_row(place, from, n);
     return 1;
