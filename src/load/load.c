@@ -61,6 +61,7 @@ void fp8_load_free(fp8_load *load)
         fp8_release(load->ctx, load->slots[i]);
     }
     fp8_wait_close(&load->room);
+    fp8_name_table_free(load->ctx, &load->places);
     fp8_release(load->ctx, load->slots);
     fp8_release(load->ctx, load->spill);
     fp8_release(load->ctx, load);
@@ -73,28 +74,52 @@ static fp8_load_slot *slot_of(const fp8_load *load, const fp8_layer *layer)
 {
     if (layer->slot)
         return layer->slot->load == load ? layer->slot : NULL;
+    if (!load->count)
+        return NULL;
+    const int64_t i = fp8_name_table_find(&load->places, (const char *)&layer, sizeof layer);
+    return i < 0 ? NULL : load->slots[i];
+}
+
+/* The "name" of slot i is the address of its layer. */
+static fp8_span address_at(const void *owner, int64_t i)
+{
+    const fp8_load *load = owner;
+    return (fp8_span){(const char *)&load->slots[i]->layer, sizeof(fp8_layer *)};
+}
+
+static fp8_status more_slots(fp8_load *load, fp8_error *err)
+{
+    const int64_t room = 2 * load->slot_room + 16;
+    fp8_name_table places;
+    fp8_load_slot **slots = fp8_alloc_zeroed(load->ctx, (uint64_t)room, sizeof(void *));
+    FP8_FAIL_IF(!slots, err, FP8_E_NO_MEMORY, "no memory for %lld layers", (long long)room);
+    const fp8_status status =
+        fp8_name_table_create(load->ctx, room, address_at, load, &places, err);
+    if (status != FP8_OK) {
+        fp8_release(load->ctx, slots);
+        return status;
+    }
     for (int64_t i = 0; i < load->count; i++)
-        if (load->slots[i]->layer == layer)
-            return load->slots[i];
-    return NULL;
+        slots[i] = load->slots[i];
+    fp8_release(load->ctx, load->slots);
+    fp8_name_table_free(load->ctx, &load->places);
+    load->slots = slots;
+    load->slot_room = room;
+    load->places = places;
+    for (int64_t i = 0; i < load->count; i++)
+        (void)fp8_name_table_add(&load->places, i);
+    return FP8_OK;
 }
 
 static fp8_status new_slot(fp8_load *load, fp8_layer *layer, fp8_load_slot **out, fp8_error *err)
 {
-    if (load->count == load->slot_room) {
-        const int64_t room = 2 * load->slot_room + 16;
-        fp8_load_slot **slots = fp8_alloc_zeroed(load->ctx, (uint64_t)room, sizeof(void *));
-        FP8_FAIL_IF(!slots, err, FP8_E_NO_MEMORY, "no memory for %lld layers", (long long)room);
-        for (int64_t i = 0; i < load->count; i++)
-            slots[i] = load->slots[i];
-        fp8_release(load->ctx, load->slots);
-        load->slots = slots;
-        load->slot_room = room;
-    }
+    if (load->count == load->slot_room)
+        FP8_TRY(more_slots(load, err));
     fp8_load_slot *slot = fp8_alloc_zeroed(load->ctx, 1, sizeof *slot);
     FP8_FAIL_IF(!slot, err, FP8_E_NO_MEMORY, "no memory for a layer");
     *slot = (fp8_load_slot){load, layer, NULL, true};
     load->slots[load->count++] = slot;
+    (void)fp8_name_table_add(&load->places, load->count - 1);
     *out = slot;
     return FP8_OK;
 }

@@ -4,6 +4,7 @@
 #ifndef FP8_LOAD_LOAD_H
 #define FP8_LOAD_LOAD_H
 
+#include "ckpt/name_table.h"
 #include "layer/stage.h"
 
 enum { FP8_LOAD_LINE_BYTES = 1024 };
@@ -23,6 +24,7 @@ struct fp8_load {
     char *spill; /* copy of the directory's name */
     fp8_load_slot **slots;
     int64_t count, slot_room;
+    fp8_name_table places; /* of slots by their layers' addresses; zero while there are none */
     char line[FP8_LOAD_LINE_BYTES]; /* of fp8_load_missing */
 };
 

@@ -69,7 +69,7 @@ static void test_a_load_replaces_a_source(void **state)
 static void test_a_session_of_many_reloads(void **state)
 {
     (void)state;
-    enum { N = 40, K = 64, LAYERS = 3, ROUNDS = 4 };
+    enum { N = 40, K = 64, LAYERS = 40, ROUNDS = 4 }; /* the room for them grows twice */
     const fp8_layer_desc d = desc_of(N, K, (fp8_grid){1, 0});
     fp8_layer *layers[LAYERS];
     fp8_load *load;
