@@ -714,18 +714,19 @@ FP8_API fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weig
                                         const fp8_tensor *bias, uint64_t version, fp8_error *err);
 /* The rank's bias (NULL: none; vector [n], copied) beside the codes that are there, in place, for a
  * layer that holds no source: otherwise it comes with that. Errors: ARGUMENT, STATE (no codes, a
- * source, a load is at work on it, this thread holds it), SHAPE, DTYPE, and then nothing has
+ * source, a load is at work on it, this thread holds a layer), SHAPE, DTYPE, and then nothing has
  * changed. */
 FP8_API fp8_status fp8_layer_set_bias(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err);
-/* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds it). */
+/* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds a layer). */
 FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
 
 /* *linear = what to run, export or ask now: the layer's linear, made from its source first if there
  * is none or if KEEP's version is no longer `version` (ignored by the others). It does not change
  * until fp8_layer_release, once per acquire and by the same thread, which may hold it more than
- * once. Who changes the layer waits until nobody holds it; a thread that changes what it holds
- * itself (by a source, a load, or an acquire of another version) would wait for ever, and gets
- * STATE, with nothing changed. Its address, and those of its codes and scales, stay the same until
+ * once, and others. Who changes the layer waits until nobody holds it; a thread that changes a
+ * layer (by a source, a load ..) while it holds this one or another might wait for ever, and gets
+ * STATE, with nothing changed; so does an acquire of another version of a layer that it holds, or
+ * that others hold while it holds any. Its address, and those of its codes and scales, stay the same until
  * the layer is invalidated, as long as shape and formats do. Errors: STATE (that; nothing was
  * loaded; or invalidated and the source discarded), those of fp8_linear_create. Any thread. */
 FP8_API fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linear **linear,

@@ -17,10 +17,14 @@ fp8_status fp8_layer_words(const fp8_layer *layer, fp8_status status, fp8_error 
     return status;
 }
 
+#define HOLDS_ITSELF "this thread holds its linear, and must release it before it changes the layer"
+
 fp8_status fp8_layer_check_changeable(const fp8_layer *layer, fp8_error *err)
 {
-    FP8_FAIL_IF(fp8_lock_is_mine(layer->lock), err, FP8_E_STATE,
-                "this thread holds its linear, and must release it before it changes the layer");
+    FP8_FAIL_IF(fp8_lock_is_mine(layer->lock), err, FP8_E_STATE, "%s", HOLDS_ITSELF);
+    FP8_FAIL_IF(fp8_lock_reads_any(), err, FP8_E_STATE,
+                "this thread holds the linear of another layer, and must release it before it "
+                "changes one: two such threads might wait for each other");
     return FP8_OK;
 }
 
@@ -335,10 +339,30 @@ fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err)
 
 /* ---- use ------------------------------------------------------------------------------------- */
 
+/* A layer as somebody wants it. */
+typedef struct wanted {
+    const fp8_layer *layer;
+    uint64_t version;
+} wanted;
+
+static bool is_as_wanted(const void *arg)
+{
+    const wanted *w = arg;
+    return !needs_codes(w->layer, w->version);
+}
+
+/* Whether the lock is held to write: a thread that holds other layers does not wait for those who
+ * hold this one. */
+static bool write_alone(fp8_layer *layer)
+{
+    if (fp8_lock_reads_any())
+        return fp8_lock_try_write(layer->lock);
+    fp8_lock_write(layer->lock);
+    return true;
+}
+
 static fp8_status materialize_alone(fp8_layer *layer, uint64_t version, fp8_error *err)
 {
-    FP8_TRY(fp8_layer_check_changeable(layer, err));
-    fp8_lock_write(layer->lock);
     const fp8_status status =
         needs_codes(layer, version) ? materialize(layer, version, err) : FP8_OK;
     fp8_lock_end_write(layer->lock);
@@ -348,12 +372,21 @@ static fp8_status materialize_alone(fp8_layer *layer, uint64_t version, fp8_erro
 /* Holds the layer with codes of `version`. */
 static fp8_status acquire(fp8_layer *layer, uint64_t version, fp8_error *err)
 {
-    for (;;) {
-        FP8_TRY(fp8_lock_read(layer->lock, err));
-        if (!needs_codes(layer, version))
+    const wanted want = {layer, version};
+    bool reads;
+    for (int refusals = 0;;) {
+        FP8_TRY(fp8_lock_read_if(layer->lock, is_as_wanted, &want, &reads, err));
+        if (reads)
             return FP8_OK;
-        fp8_lock_end_read(layer->lock);
-        FP8_TRY(materialize_alone(layer, version, err));
+        FP8_FAIL_IF(fp8_lock_is_mine(layer->lock), err, FP8_E_STATE, "%s", HOLDS_ITSELF);
+        /* Those who held it may have what is wanted, made in between: that is looked at once. */
+        FP8_FAIL_IF(refusals > 1, err, FP8_E_STATE,
+                    "other threads hold it with another version, and this thread holds another "
+                    "layer, which it must release: they might wait for each other");
+        if (write_alone(layer))
+            FP8_TRY(materialize_alone(layer, version, err));
+        else
+            refusals++;
     }
 }
 

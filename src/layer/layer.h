@@ -36,7 +36,8 @@ struct fp8_layer {
  * hold the layer, of whom this thread is none. */
 void fp8_layer_take_loaded(fp8_layer *layer, fp8_linear *fresh);
 
-/* Error: STATE, this thread holds the layer, and would wait for itself. */
+/* Error: STATE, this thread holds the layer, and would wait for itself, or another, and might wait
+ * for a thread that waits for it. */
 fp8_status fp8_layer_check_changeable(const fp8_layer *layer, fp8_error *err);
 
 /* "layer NAME: " in front of the message; returns status. */

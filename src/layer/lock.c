@@ -19,6 +19,8 @@ struct fp8_lock {
 
 enum { FIRST_READERS = 4 };
 
+static _Thread_local int64_t held; /* how often this thread reads, under any lock */
+
 /* Room for so many readers. The mutex is held, or nobody else knows the lock. */
 static fp8_status reserve(fp8_lock *lock, int64_t room, fp8_error *err)
 {
@@ -54,6 +56,8 @@ void fp8_lock_free(fp8_lock *lock)
 {
     if (!lock)
         return;
+    for (int64_t i = 0; i < lock->count; i++)
+        held -= pthread_equal(lock->readers[i], pthread_self()) != 0;
     (void)pthread_cond_destroy(&lock->changed);
     (void)pthread_mutex_destroy(&lock->mutex);
     fp8_release(lock->ctx, lock->readers);
@@ -69,27 +73,49 @@ static int64_t find_me(const fp8_lock *lock)
     return i;
 }
 
-fp8_status fp8_lock_read(fp8_lock *lock, fp8_error *err)
+/* The mutex is held. */
+static fp8_status add_me(fp8_lock *lock, fp8_error *err)
+{
+    if (lock->count == lock->room)
+        FP8_TRY(reserve(lock, 2 * lock->room, err));
+    lock->readers[lock->count++] = pthread_self();
+    held++;
+    return FP8_OK;
+}
+
+fp8_status fp8_lock_read_if(fp8_lock *lock, bool (*fits)(const void *arg), const void *arg,
+                            bool *reads, fp8_error *err)
 {
     (void)pthread_mutex_lock(&lock->mutex);
-    const bool again = find_me(lock) >= 0; /* a writer waits for this thread, not the other way */
-    while (!again && (lock->writing || lock->waiting > 0))
+    /* A writer that waits may wait for this thread, if only by way of others. */
+    while (lock->writing || (lock->waiting > 0 && !held))
         (void)pthread_cond_wait(&lock->changed, &lock->mutex);
-    fp8_status status = FP8_OK;
-    if (lock->count == lock->room)
-        status = reserve(lock, 2 * lock->room, err);
-    if (status == FP8_OK)
-        lock->readers[lock->count++] = pthread_self();
+    *reads = fits(arg);
+    const fp8_status status = *reads ? add_me(lock, err) : FP8_OK;
     (void)pthread_mutex_unlock(&lock->mutex);
     return status;
+}
+
+static bool always(const void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+fp8_status fp8_lock_read(fp8_lock *lock, fp8_error *err)
+{
+    bool reads;
+    return fp8_lock_read_if(lock, always, NULL, &reads, err);
 }
 
 void fp8_lock_end_read(fp8_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->mutex);
     const int64_t i = find_me(lock);
-    if (i >= 0)
+    if (i >= 0) {
         lock->readers[i] = lock->readers[--lock->count];
+        held--;
+    }
     if (i >= 0 && lock->count == 0)
         (void)pthread_cond_broadcast(&lock->changed);
     (void)pthread_mutex_unlock(&lock->mutex);
@@ -103,6 +129,11 @@ bool fp8_lock_is_mine(fp8_lock *lock)
     return mine;
 }
 
+bool fp8_lock_reads_any(void)
+{
+    return held > 0;
+}
+
 void fp8_lock_write(fp8_lock *lock)
 {
     (void)pthread_mutex_lock(&lock->mutex);
@@ -112,6 +143,17 @@ void fp8_lock_write(fp8_lock *lock)
     lock->waiting--;
     lock->writing = true;
     (void)pthread_mutex_unlock(&lock->mutex);
+}
+
+bool fp8_lock_try_write(fp8_lock *lock)
+{
+    (void)pthread_mutex_lock(&lock->mutex);
+    while (lock->writing)
+        (void)pthread_cond_wait(&lock->changed, &lock->mutex);
+    const bool alone = lock->count == 0;
+    lock->writing = alone;
+    (void)pthread_mutex_unlock(&lock->mutex);
+    return alone;
 }
 
 void fp8_lock_end_write(fp8_lock *lock)

@@ -95,6 +95,95 @@ static void test_a_thread_cannot_change_what_it_holds(void **state)
     fp8_layer_free(layer);
 }
 
+/* A writer that waits keeps those out who come later, but not who holds the layer already. */
+static void *write_once(void *arg)
+{
+    return fp8_layer_set_source(arg, &w2, &bias1, 2, NULL) == FP8_OK ? arg : NULL;
+}
+
+/* Two threads that hold what the other changes would wait for each other. */
+static void test_a_thread_that_holds_a_layer_changes_no_other(void **state)
+{
+    (void)state;
+    fp8_layer *held = layer_of(FP8_SOURCE_DISCARD, 0), *other = layer_of(FP8_SOURCE_KEEP, 1);
+    fp8_load *load;
+    const fp8_linear *linear, *made;
+    const char *words = "holds the linear of another layer";
+    assert_done(fp8_layer_set_source(held, &w1, &bias1, 0, &err));
+    assert_done(fp8_layer_set_source(other, &w1, &bias1, 1, &err));
+    assert_done(fp8_load_create(ctx, NULL, &load, &err));
+    assert_done(fp8_layer_acquire(held, 0, &linear, &err));
+    assert_refused(fp8_layer_set_source(other, &w2, NULL, 2, &err), FP8_E_STATE, words);
+    assert_refused(fp8_layer_set_bias(other, NULL, &err), FP8_E_STATE, words);
+    assert_refused(fp8_layer_invalidate(other, &err), FP8_E_STATE, words);
+    assert_done(fp8_load_add(load, other, &err));
+    assert_refused(fp8_load_dummy(load, other, 0, &err), FP8_E_STATE, words);
+    for (uint64_t version = 1; version < 3; version++) { /* made, and made anew: nobody holds it */
+        assert_done(fp8_layer_acquire(other, version, &made, &err));
+        assert_int_equal(info_of(other).version, version);
+        fp8_layer_release(other);
+    }
+    fp8_layer_release(held);
+    assert_done(fp8_load_dummy(load, other, 0, &err));
+    fp8_load_free(load);
+    fp8_layer_free(other);
+    assert_done(fp8_layer_acquire(held, 0, &linear, &err));
+    fp8_layer_free(held); /* a mistake that must not outlive the layer */
+    fp8_layer *last = layer_of(FP8_SOURCE_DISCARD, 0);
+    assert_done(fp8_layer_set_source(last, &w1, &bias1, 0, &err));
+    fp8_layer_free(last);
+}
+
+/* A thread that holds a layer of version 1 until it is told otherwise. */
+typedef struct holder {
+    fp8_layer *layer;
+    int holds, done;
+} holder;
+
+static void *hold(void *arg)
+{
+    holder *h = arg;
+    const fp8_linear *linear;
+    if (fp8_layer_acquire(h->layer, 1, &linear, NULL) != FP8_OK)
+        return NULL;
+    __atomic_store_n(&h->holds, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&h->done, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    fp8_layer_release(h->layer);
+    return arg;
+}
+
+static void test_holders_do_not_wait_for_holders(void **state)
+{
+    (void)state;
+    fp8_layer *mine = layer_of(FP8_SOURCE_DISCARD, 0), *other = layer_of(FP8_SOURCE_KEEP, 0);
+    holder h = {.layer = other};
+    pthread_t thread, writer;
+    const fp8_linear *linear;
+    void *written;
+    assert_done(fp8_layer_set_source(mine, &w1, &bias1, 0, &err));
+    assert_done(fp8_layer_set_source(other, &w1, &bias1, 1, &err));
+    assert_done(fp8_layer_acquire(mine, 0, &linear, &err));
+    assert_int_equal(pthread_create(&thread, NULL, hold, &h), 0);
+    while (!__atomic_load_n(&h.holds, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    assert_refused(fp8_layer_acquire(other, 2, &linear, &err), FP8_E_STATE,
+                   "other threads hold it with another version");
+    assert_int_equal(pthread_create(&writer, NULL, write_once, other), 0);
+    usleep(20000); /* most often it waits by now */
+    assert_done(fp8_layer_acquire(other, 1, &linear, &err));
+    fp8_layer_release(other);
+    __atomic_store_n(&h.done, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    pthread_join(writer, &written);
+    assert_ptr_equal(written, other);
+    assert_done(fp8_layer_acquire(other, 2, &linear, &err));
+    fp8_layer_release(other);
+    fp8_layer_release(mine);
+    fp8_layer_free(other);
+    fp8_layer_free(mine);
+}
+
 /* A layer of no elements is finished by fp8_load_finish, which waits for readers as well. */
 static void test_an_empty_layer_that_is_held_is_not_finished(void **state)
 {
@@ -117,12 +206,6 @@ static void test_an_empty_layer_that_is_held_is_not_finished(void **state)
         fp8_load_free(load);
     }
     fp8_layer_free(layer);
-}
-
-/* A writer that waits keeps those out who come later, but not who holds the layer already. */
-static void *write_once(void *arg)
-{
-    return fp8_layer_set_source(arg, &w2, &bias1, 2, NULL) == FP8_OK ? arg : NULL;
 }
 
 static void test_a_thread_may_hold_again_while_a_writer_waits(void **state)
@@ -188,6 +271,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_readers_see_one_weight_or_the_other),
         cmocka_unit_test(test_a_thread_cannot_change_what_it_holds),
+        cmocka_unit_test(test_a_thread_that_holds_a_layer_changes_no_other),
+        cmocka_unit_test(test_holders_do_not_wait_for_holders),
         cmocka_unit_test(test_an_empty_layer_that_is_held_is_not_finished),
         cmocka_unit_test(test_a_thread_may_hold_again_while_a_writer_waits),
         cmocka_unit_test(test_copies_and_questions_while_codes_are_made),
