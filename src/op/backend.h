@@ -12,6 +12,7 @@
 #include "base/context.h"
 #include "number/number.h"
 #include "op/panel.h"
+#include "op/unit_math.h"
 
 #include <stdbool.h>
 
@@ -88,22 +89,6 @@ static inline bool fp8_round_takes(float operand)
     return operand >= 0x1p-64f && operand <= 0x1p64f &&
            (fp8_bits_of_f32(operand) & 0x7FFFFF) != 0x7FFFFF;
 }
-
-/* How an amax becomes a scale, in numbers: what scale.c reads out of a rule's row.
- *
- *     a = amax, at most `upper`; if it is not above 0 and zero_is_max: max; at least `floor`
- *     s = a / max, or a * (1 / max); rounded to `quotient`; at least `least`
- *     scale = s rounded to its dtype, or 2^e with e = k - top + (f > threshold) where a, or with
- *             of_scale s, is 2^k (1 + f / 2^23); with log2 the threshold depends on k */
-typedef struct fp8_scale_formula {
-    fp8_dtype quotient, scale;
-    float upper, max, floor, least;
-    bool zero_is_max, times, multiply; /* multiply: the operand is 1 / scale */
-    bool pow2, of_scale, log2;
-    int32_t top;
-    uint32_t threshold;
-    float low, high; /* a scale found between these is right without more ado */
-} fp8_scale_formula;
 
 /* scales[k] and operand[k] of amax[k] for 0 <= k < count, and returns that count: as many of the n
  * units as come before one whose scale is not between low and high, in whole vectors. operand may

@@ -9,13 +9,6 @@
 #include "op/quantize.h"
 #include "op/rules.h"
 
-/* Which elements take part in an amax. */
-typedef enum fp8_amax_keep {
-    FP8_KEEP_ALL = 0,
-    FP8_KEEP_NUMBERS, /* neither NaN nor infinity */
-    FP8_KEEP_NO_NAN,
-} fp8_amax_keep;
-
 /* fp8_kernel_amax over the elements that `keep` lets take part; any stride. */
 void fp8_ref_amax_keep(const fp8_amax_run *run, fp8_amax_keep keep);
 fp8_kernel_amax fp8_ref_amax;

@@ -77,8 +77,7 @@ static bool all_finite(const float *amax, int64_t n)
     return finite;
 }
 
-/* What a policy leaves out of the amax. */
-static fp8_amax_keep kept(const fp8_quant *q)
+fp8_amax_keep fp8_quant_keep(const fp8_quant *q)
 {
     if (q->desc.nan == FP8_NAN_PROPAGATE)
         return FP8_KEEP_NUMBERS;
@@ -111,7 +110,7 @@ static int64_t band_amax(const fp8_quant *q, const fp8_slab *slab, int64_t begin
         if (!all_finite(found, p.units)) {
             if (q->desc.nan == FP8_NAN_REFUSE)
                 return first_nonfinite(q, slab, begin, end);
-            patch_amax(q, &p, kept(q), found);
+            patch_amax(q, &p, fp8_quant_keep(q), found);
         }
         for (int64_t k = 0; k < p.units && !whole; k++)
             raise_amax(&row[unit + k], found[k], shared);

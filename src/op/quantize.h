@@ -13,6 +13,7 @@
 #define FP8_OP_QUANTIZE_H
 
 #include "base/context.h"
+#include "op/unit_math.h"
 
 #include <stdbool.h>
 
@@ -46,6 +47,11 @@ fp8_status fp8_quant_amax(const fp8_context *ctx, const fp8_quant *q, const fp8_
  * err->pos = the unit. */
 fp8_status fp8_quant_scales(const fp8_context *ctx, const fp8_quant *q, const float *amax,
                             int64_t n, void *scales, float *operand, fp8_error *err);
+
+/* How q's units get their scales, one by one. */
+fp8_unit_maker fp8_unit_maker_of(const fp8_quant *q);
+/* What q's policy leaves out of the amax. */
+fp8_amax_keep fp8_quant_keep(const fp8_quant *q);
 
 /* operand[grid_rows, grid_cols] of the static scales of the whole matrix, any strides. Error:
  * SCALE, one that is not finite and positive, with err->pos = the unit. */

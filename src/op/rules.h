@@ -86,6 +86,13 @@ typedef enum fp8_nan_code {
     FP8_NAN_TO_MIN, /* min(max(y, -Q), Q) of one */
 } fp8_nan_code;
 
+/* Which elements take part in an amax. */
+typedef enum fp8_amax_keep {
+    FP8_KEEP_ALL = 0,
+    FP8_KEEP_NUMBERS, /* neither NaN nor infinity */
+    FP8_KEEP_NO_NAN,
+} fp8_amax_keep;
+
 typedef struct fp8_rule_row {
     uint8_t rule;        /* fp8_rule */
     uint8_t grids;       /* FP8_ON_* */
