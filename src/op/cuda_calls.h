@@ -8,7 +8,17 @@
 #define FP8_OP_CUDA_CALLS_H
 
 #include "op/linear.h"
+#include "op/quantize.h"
 
+/* UNSUPPORTED also for a policy that refuses NaN: nobody knows of one before the call returns. */
+fp8_status fp8_cuda_quantize(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
+                             const fp8_tensor *codes, const fp8_tensor *scales, void *stream,
+                             fp8_error *err);
+/* `is_copy`: nothing changes. */
+fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool is_copy,
+                               fp8_grid from, const fp8_tensor *codes, const fp8_tensor *scales,
+                               const fp8_tensor *codes_out, const fp8_tensor *scales_out,
+                               void *stream, fp8_error *err);
 fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                                const fp8_tensor *scales, const fp8_tensor *y, void *stream,
                                fp8_error *err);

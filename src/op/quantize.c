@@ -6,6 +6,7 @@
 #include "op/quantize.h"
 #include "base/size.h"
 #include "number/dtype.h"
+#include "op/cuda_calls.h"
 #include "op/quant_steps.h"
 #include "op/rules.h"
 #include "op/tensor_check.h"
@@ -211,9 +212,11 @@ fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, c
                         fp8_tensor *codes, fp8_tensor *scales, void *stream, fp8_error *err)
 {
     job j = {.ctx = ctx, .x = x, .codes = codes};
-    FP8_TRY(fp8_need_cpu(ctx, "quantize", err));
-    FP8_TRY(fp8_need_no_stream(stream, "quantize", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "quantize: the context is NULL");
     FP8_TRY(check_call(&j.q, desc, x, codes, scales, err));
+    if (ctx->cuda)
+        return fp8_cuda_quantize(ctx, &j.q, x, codes, scales, stream, err);
+    FP8_TRY(fp8_need_no_stream(stream, "quantize", err));
     const uint64_t units = (uint64_t)unit_count(&j.q);
     const bool in_place = is_contiguous(scales);
     float *work = fp8_alloc_zeroed(ctx, units, (in_place ? 2 : 3) * sizeof(float));

@@ -5,6 +5,7 @@
  * precision; the second dequantizes again. */
 #include "base/size.h"
 #include "number/dtype.h"
+#include "op/cuda_calls.h"
 #include "op/quant_steps.h"
 #include "op/quantize.h"
 #include "op/rules.h"
@@ -164,9 +165,12 @@ fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const fp8_tenso
     job j = {.ctx = ctx, .from = from, .codes = codes, .scales = scales};
     j.codes_out = codes_out;
     j.scales_out = scales_out;
-    FP8_TRY(fp8_need_cpu(ctx, "requantize", err));
-    FP8_TRY(fp8_need_no_stream(stream, "requantize", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "requantize: the context is NULL");
     FP8_TRY(check_call(&j, to, err));
+    if (ctx->cuda)
+        return fp8_cuda_requantize(ctx, &j.q, is_copy(&j), from, codes, scales, codes_out,
+                                   scales_out, stream, err);
+    FP8_TRY(fp8_need_no_stream(stream, "requantize", err));
     if (is_copy(&j)) {
         copy_matrix(codes_out, codes);
         copy_matrix(scales_out, scales);

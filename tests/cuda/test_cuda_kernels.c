@@ -89,9 +89,89 @@ static fp8_status dequantize(const fp8_context *ctx, void *stream, fp8_error *er
     return fp8_dequantize(ctx, (fp8_grid){128, 128}, &codes, &scales, &y, stream, err);
 }
 
-static void every_call_of_an_operation_fails_once(void **state)
+/* A request and the last of the kernels that do it. */
+static const struct request {
+    fp8_grid grid;
+    fp8_dtype in, scale;
+    int64_t rows, cols;
+    uint64_t shift; /* bytes that x lies off */
+    int is_static, launches;
+    const char *kernel;
+} requests[] = {
+    {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 0, 0, 1, "quantize_held_bf16"},
+    {{128, 128}, FP8_F32, FP8_F32, 130, 264, 0, 0, 1, "quantize_held_f32"},
+    {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 2, 0, 1, "quantize_units"},
+    {{1, 0}, FP8_BF16, FP8_F32, 512, 65536, 0, 0, 1, "quantize_units"},
+    {{1, 0}, FP8_BF16, FP8_F32, 64, 65536, 0, 0, 4, "quantize_scales"},
+    {{1, 128}, FP8_F16, FP8_F32, 64, 4096, 0, 0, 1, "quantize_groups_f16"},
+    {{1, 32}, FP8_BF16, FP8_E8M0FNU, 64, 4096, 0, 0, 1, "quantize_groups_bf16"},
+    {{1, 32}, FP8_BF16, FP8_E8M0FNU, 64, 4096, 1, 0, 1, "quantize_small_units"},
+    {{1, 128}, FP8_BF16, FP8_F32, 64, 200, 0, 0, 1, "quantize_small_units"},
+    {{0, 0}, FP8_BF16, FP8_F32, 512, 4096, 0, 0, 4, "quantize_scales"},
+    {{0, 0}, FP8_BF16, FP8_F32, 512, 4097, 1, 0, 4, "quantize_scales"},
+    {{0, 0}, FP8_BF16, FP8_BF16, 512, 4096, 0, 0, 1, "quantize_units"},
+    {{0, 0}, FP8_BF16, FP8_BF16, 8, 4096, 0, 0, 1, "quantize_held_bf16"},
+    {{0, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode_f16"},
+    {{1, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode"},
+};
+
+static fp8_status quantize(const fp8_context *ctx, const struct request *r, void *stream,
+                           fp8_error *err)
+{
+    fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
+    fp8_tensor x = on_device(r->shift, r->in, r->rows, r->cols);
+    fp8_tensor codes = on_device((uint64_t)1 << 32, FP8_E4M3FN, r->rows, r->cols);
+    const int64_t gr = r->grid.rows ? r->grid.rows : r->rows;
+    const int64_t gc = r->grid.cols ? r->grid.cols : r->cols;
+    fp8_tensor scales =
+        on_device((uint64_t)1 << 33, r->scale, (r->rows + gr - 1) / gr, (r->cols + gc - 1) / gc);
+    desc.grid = r->grid;
+    desc.nan = FP8_NAN_PROPAGATE;
+    desc.static_scales = r->is_static;
+    return fp8_quantize(ctx, &desc, &x, &codes, &scales, stream, err);
+}
+
+static void requests_find_their_kernels(void **state)
 {
     (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx;
+    fp8_error err;
+    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+    for (size_t i = 0; i < sizeof requests / sizeof *requests && fp8_cuda_has_kernels(); i++) {
+        fake->launches = 0;
+        assert_int_equal(quantize(ctx, &requests[i], NULL, &err), FP8_OK);
+        assert_string_equal(fake->kernel, requests[i].kernel);
+        assert_int_equal(fake->launches, requests[i].launches);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+static fp8_status requantize(const fp8_context *ctx, void *stream, fp8_error *err)
+{
+    fp8_quantize_desc to = FP8_QUANTIZE_DESC_INIT;
+    fp8_tensor codes = on_device(0, FP8_E4M3FN, 130, 260),
+               scales = on_device(1 << 20, FP8_F32, 2, 3);
+    fp8_tensor codes_out = on_device(2 << 20, FP8_E4M3FN, 132, 260);
+    fp8_tensor scales_out = on_device(3 << 20, FP8_F32, 130, 1);
+    to.grid = (fp8_grid){1, 0};
+    to.nan = FP8_NAN_PROPAGATE;
+    return fp8_requantize(ctx, (fp8_grid){128, 128}, &codes, &scales, &to, &codes_out, &scales_out,
+                          stream, err);
+}
+
+/* One of several operations, the n-th. */
+static fp8_status operate(int n, const fp8_context *ctx, void *stream, fp8_error *err)
+{
+    return n == 0   ? dequantize(ctx, stream, err)
+           : n == 1 ? requantize(ctx, stream, err)
+                    : quantize(ctx, &requests[n == 2 ? 0 : 8], stream, err);
+}
+
+/* With every call of the operation failing once. */
+static void fail_operation(int operation)
+{
     int n = 1, launched = 0;
     for (;; n++) {
         fake_driver *fake = fake_driver_reset();
@@ -99,7 +179,7 @@ static void every_call_of_an_operation_fails_once(void **state)
         fp8_error err;
         assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->fail_at = fake->calls + n;
-        fp8_status status = dequantize(ctx, fake_driver_stream(0), &err);
+        fp8_status status = operate(operation, ctx, fake_driver_stream(0), &err);
         const char *failed = fake->failed;
         launched = fake->launches;
         fake->fail_at = 0;
@@ -113,10 +193,34 @@ static void every_call_of_an_operation_fails_once(void **state)
             continue; /* tells of earlier work, which the next call tells as well */
         assert_int_equal(status, FP8_E_DEVICE);
         assert_non_null(strstr(err.msg, "(999)"));
-        assert_int_equal(launched, 0);
+        assert_true(launched < 4);
     }
     assert_true(n > 6);
     assert_int_equal(launched > 0, fp8_cuda_has_kernels());
+}
+
+static void every_call_of_an_operation_fails_once(void **state)
+{
+    (void)state;
+    for (int operation = 0; operation < 4; operation++)
+        fail_operation(operation);
+}
+
+static void a_policy_that_needs_an_answer_is_refused(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx;
+    fp8_error err;
+    const fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
+    fp8_tensor x = on_device(0, FP8_BF16, 2, 2), codes = on_device(64, FP8_E4M3FN, 2, 2);
+    fp8_tensor scales = on_device(128, FP8_F32, 1, 1);
+    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+    assert_int_equal(fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, &err), FP8_E_UNSUPPORTED);
+    assert_string_equal(err.msg, "cuda:0: a NaN cannot be refused, since the call returns before x "
+                                 "is read; the policy must be PROPAGATE or ORIGINAL");
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
 }
 
 static void launches_carry_what_they_are_given(void **state)
@@ -281,7 +385,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_of_the_device_are_loaded_and_let_go),
         cmocka_unit_test(a_missing_kernel_is_named),
+        cmocka_unit_test(requests_find_their_kernels),
         cmocka_unit_test(every_call_of_an_operation_fails_once),
+        cmocka_unit_test(a_policy_that_needs_an_answer_is_refused),
         cmocka_unit_test(launches_carry_what_they_are_given),
         cmocka_unit_test(memory_and_streams_of_others_are_refused),
         cmocka_unit_test(callers_memory_fails_at_every_call),

@@ -5,6 +5,8 @@
 #ifndef FP8_BACKEND_CUDA_KERNEL_ARGS_H
 #define FP8_BACKEND_CUDA_KERNEL_ARGS_H
 
+#include "op/unit_math.h"
+
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -29,5 +31,27 @@ typedef struct fp8_cuda_dequantize_args {
     int64_t unit_rows, unit_cols; /* elements that share a scale, >= 1 */
 } fp8_cuda_dequantize_args;
 FP8_ARGS_SIZE(fp8_cuda_dequantize_args, 128);
+
+/* codes[code_rows, cols], scales[grid_rows, grid_cols] = quantize(x[rows, cols]); fp8_quant says
+ * what the names mean. */
+typedef struct fp8_cuda_quantize_args {
+    fp8_cuda_matrix x, codes, scales;
+    fp8_cuda_matrix from; /* scales of x, if it is codes that are quantized again; else no data */
+    int64_t from_rows, from_cols; /* elements of x that share one of them */
+    int64_t rows, cols, code_rows;
+    int64_t unit_rows, unit_cols, grid_rows, grid_cols;
+    fp8_unit_maker maker;
+    float max;              /* of the codes */
+    uint8_t is_static;      /* the scales are an input */
+    uint8_t multiply;       /* by the operand; else x is divided by it */
+    uint8_t round_quotient; /* to maker.in, before it is encoded */
+    uint8_t plus_zero;      /* a quotient of -0 becomes +0 */
+    uint8_t nan_code;       /* fp8_nan_code */
+    uint8_t original;       /* the policy for NaN is the rule's original's */
+    uint8_t keep;           /* fp8_amax_keep */
+    uint8_t unused;
+    int32_t unused_too;
+} fp8_cuda_quantize_args;
+FP8_ARGS_SIZE(fp8_cuda_quantize_args, 296);
 
 #endif

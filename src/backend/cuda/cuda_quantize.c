@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_quantize.c - quantizing on a CUDA device: which kernels do a request. Those of packets where
+ * the rows lie as they want them, else those that take anything; nothing is allocated, so where an
+ * amax has to wait between two kernels, it does so in the place of its scale. */
+#include "backend/cuda/kernel_args.h"
+#include "backend/cuda/launch.h"
+#include "backend/cuda/matrix.h"
+#include "base/size.h"
+#include "number/dtype.h"
+#include "op/cuda_calls.h"
+#include "op/rules.h"
+
+enum {
+    PACKET = 8, /* elements; as in quantize_packets.cu, and so are the next four */
+    HELD_PACKETS = 8,
+    HELD_THREADS = 512,
+    GROUP_PACKETS = 4 * 256, /* of a block */
+    ALL_PACKETS = 4 * 256,
+    LARGE = 1 << 14, /* elements that are worth more than one block */
+    SMALL = 1 << 10, /* elements that are not worth more than a warp */
+};
+
+/* A call: args of the kernels, and where they go. */
+typedef struct call {
+    const fp8_cuda_device *device;
+    fp8_cuda_quantize_args args;
+    void *stream;
+} call;
+
+static fp8_cuda_quantize_args args_of(const fp8_quant *q, const fp8_tensor *x,
+                                      const fp8_tensor *codes, const fp8_tensor *scales)
+{
+    return (fp8_cuda_quantize_args){
+        .x = fp8_cuda_matrix_of(x),
+        .codes = fp8_cuda_matrix_of(codes),
+        .scales = fp8_cuda_matrix_of(scales),
+        .from_rows = 1,
+        .from_cols = 1,
+        .rows = q->rows,
+        .cols = q->cols,
+        .code_rows = codes->shape[0],
+        .unit_rows = q->unit_rows,
+        .unit_cols = q->unit_cols,
+        .grid_rows = q->grid_rows,
+        .grid_cols = q->grid_cols,
+        .maker = fp8_unit_maker_of(q),
+        .max = fp8_rule_code_max(q->row, q->code),
+        .is_static = q->desc.static_scales != 0,
+        .multiply = q->multiply,
+        .round_quotient = q->row->quotient_in_input,
+        .plus_zero = q->row->plus_zero,
+        .nan_code = q->row->nan_code,
+        .original = q->desc.nan == FP8_NAN_ORIGINAL,
+        .keep = (uint8_t)fp8_quant_keep(q),
+    };
+}
+
+static fp8_status launch(const call *c, fp8_cuda_kernel kernel, const fp8_cuda_shape *shape,
+                         fp8_error *err)
+{
+    return fp8_cuda_launch(c->device, kernel, shape, &c->args, c->stream, err);
+}
+
+/* As many blocks as n pieces of work want. */
+static fp8_status launch_for(const call *c, fp8_cuda_kernel kernel, int64_t n, fp8_error *err)
+{
+    const fp8_cuda_shape shape = fp8_cuda_shape_for(c->device, n, 1);
+    return launch(c, kernel, &shape, err);
+}
+
+static bool divides(int64_t by, uint64_t n)
+{
+    return n % (uint64_t)by == 0;
+}
+
+/* Whether the kernels of packets can read x and write codes: rows without gaps, aligned. */
+static bool has_packets(const fp8_cuda_quantize_args *a)
+{
+    const int64_t bytes = fp8_dtype_bits((fp8_dtype)a->x.dtype) / 8;
+    const bool one_row = a->rows == 1;
+    return !a->from.data && a->x.col == 1 && a->codes.col == 1 &&
+           divides(PACKET, (uint64_t)a->cols) && divides(16, (uintptr_t)a->x.data) &&
+           divides(PACKET, (uintptr_t)a->codes.data) &&
+           (one_row ||
+            (divides(16, (uint64_t)(a->x.row * bytes)) && divides(PACKET, (uint64_t)a->codes.row)));
+}
+
+/* The rows of x and codes as one long row; the caller knows what becomes of the units. */
+static bool make_one_row(fp8_cuda_quantize_args *a)
+{
+    if (a->x.col != 1 || a->codes.col != 1 || a->x.row != a->cols || a->codes.row != a->cols)
+        return false;
+    a->cols *= a->rows;
+    a->rows = 1;
+    return true;
+}
+
+/* A kernel of packets for the dtype of x: those of one kind stand in a row. */
+static fp8_cuda_kernel of_input(const fp8_cuda_quantize_args *a, fp8_cuda_kernel bf16)
+{
+    const int after = a->x.dtype == FP8_BF16 ? 0 : a->x.dtype == FP8_F16 ? 1 : 2;
+    return (fp8_cuda_kernel)((int)bf16 + after);
+}
+_Static_assert(FP8_CUDA_quantize_held_f32 == FP8_CUDA_quantize_held_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_groups_f32 == FP8_CUDA_quantize_groups_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_amax_f32 == FP8_CUDA_quantize_amax_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_encode_f32 == FP8_CUDA_quantize_encode_bf16 + 2, "order");
+
+/* ---- groups ---- */
+
+static bool is_group(const fp8_cuda_quantize_args *a)
+{
+    const int64_t n = a->unit_cols;
+    return a->unit_rows == 1 && (n == 32 || n == 64 || n == 128 || n == 256) &&
+           divides(n, (uint64_t)a->cols) && a->rows * a->cols / PACKET <= INT32_MAX;
+}
+
+static fp8_status quantize_groups(const call *c, fp8_error *err)
+{
+    call flat = *c;
+    fp8_cuda_quantize_args *a = &flat.args;
+    const bool scales_flat = a->scales.col == 1 && a->scales.row == a->grid_cols;
+    if (scales_flat && make_one_row(a)) {
+        a->grid_cols *= a->grid_rows;
+        a->grid_rows = 1;
+    }
+    const int64_t packets = a->rows * a->cols / PACKET;
+    const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(packets, GROUP_PACKETS)},
+                                  .threads = 256};
+    return launch(&flat, of_input(a, FP8_CUDA_quantize_groups_bf16), &shape, err);
+}
+
+/* ---- units that a block holds ---- */
+
+/* Packets of a unit; 0 if a block cannot hold it. */
+static int64_t held_packets(const fp8_cuda_quantize_args *a)
+{
+    const int64_t most = HELD_PACKETS * HELD_THREADS;
+    const int64_t across = fp8_ceil_div(fp8_min_i64(a->unit_cols, a->cols), PACKET);
+    const int64_t down = fp8_min_i64(a->unit_rows, a->rows);
+    const bool whole = a->unit_cols >= a->cols || a->unit_cols % PACKET == 0;
+    if (!whole || across > most || down > most / across || a->grid_cols > INT32_MAX / a->grid_rows)
+        return 0;
+    return across * down;
+}
+
+static fp8_status quantize_held(const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    /* Half of what a thread could hold: more threads hide more of the memory's delay. */
+    const int64_t packets = held_packets(a), each = packets > HELD_THREADS * 4 ? 8 : 4;
+    const int64_t threads = fp8_ceil_div(fp8_ceil_div(packets, each), 32) * 32;
+    const fp8_cuda_shape shape = {.grid = {(uint32_t)(a->grid_rows * a->grid_cols)},
+                                  .threads = (uint32_t)threads};
+    return launch(c, of_input(a, FP8_CUDA_quantize_held_bf16), &shape, err);
+}
+
+/* ---- step by step, amaxes in the place of their scales ---- */
+
+static bool scales_can_hold_amaxes(const fp8_cuda_quantize_args *a)
+{
+    return a->scales.dtype == FP8_F32 && divides(4, (uintptr_t)a->scales.data);
+}
+
+static bool is_for_steps(const call *c)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    const int64_t units = a->grid_rows * a->grid_cols;
+    return scales_can_hold_amaxes(a) && units < 2 * c->device->facts.processors &&
+           a->rows * a->cols / units >= LARGE;
+}
+
+/* Blocks for one scale for all, or for a row of it. */
+static fp8_cuda_shape shape_of_all(const call *c)
+{
+    const int64_t blocks = fp8_ceil_div(c->args.cols / PACKET, ALL_PACKETS);
+    const int64_t most = (int64_t)c->device->facts.processors * 8;
+    return (fp8_cuda_shape){
+        .grid = {(uint32_t)fp8_min_i64(blocks, most), (uint32_t)fp8_min_i64(c->args.rows, 65535)},
+        .threads = 256};
+}
+
+/* If it is one scale for all, and packets can be made. */
+static bool as_packets_of_all(const call *c, call *all)
+{
+    *all = *c;
+    if (c->args.grid_rows != 1 || c->args.grid_cols != 1)
+        return false;
+    make_one_row(&all->args);
+    return has_packets(&all->args);
+}
+
+static fp8_status quantize_steps(const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    const int64_t units = a->grid_rows * a->grid_cols, n = a->rows * a->cols;
+    call all;
+    FP8_TRY(launch_for(c, FP8_CUDA_quantize_clear_amax, units, err));
+    if (as_packets_of_all(c, &all)) {
+        const fp8_cuda_shape shape = shape_of_all(&all);
+        FP8_TRY(launch(&all, of_input(a, FP8_CUDA_quantize_amax_bf16), &shape, err));
+        FP8_TRY(launch(&all, of_input(a, FP8_CUDA_quantize_encode_bf16), &shape, err));
+    } else {
+        FP8_TRY(launch_for(c, FP8_CUDA_quantize_amax, n, err));
+        FP8_TRY(launch_for(c, FP8_CUDA_quantize_encode, n, err));
+    }
+    return launch_for(c, FP8_CUDA_quantize_scales, units, err);
+}
+
+static fp8_status quantize_static(const call *c, fp8_error *err)
+{
+    call all;
+    if (!as_packets_of_all(c, &all))
+        return launch_for(c, FP8_CUDA_quantize_encode, c->args.rows * c->args.cols, err);
+    const fp8_cuda_shape shape = shape_of_all(&all);
+    return launch(&all, of_input(&all.args, FP8_CUDA_quantize_encode_bf16), &shape, err);
+}
+
+/* ---- the choice ---- */
+
+/* A block a unit, or a warp if it is small. */
+static fp8_status quantize_units(const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    const int64_t elements =
+        fp8_min_i64(a->unit_rows, a->rows) * fp8_min_i64(a->unit_cols, a->cols);
+    const int64_t units = a->grid_rows * a->grid_cols;
+    return elements <= SMALL ? launch_for(c, FP8_CUDA_quantize_small_units, units * 32, err)
+                             : launch_for(c, FP8_CUDA_quantize_units, units * 256, err);
+}
+
+static fp8_status quantize_all(const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    if (a->rows * a->cols == 0)
+        return FP8_OK;
+    if (a->is_static)
+        return quantize_static(c, err);
+    if (has_packets(a) && is_group(a))
+        return quantize_groups(c, err);
+    if (has_packets(a) && held_packets(a) >= 32)
+        return quantize_held(c, err);
+    return is_for_steps(c) ? quantize_steps(c, err) : quantize_units(c, err);
+}
+
+static fp8_status clear_rows(const call *c, fp8_error *err)
+{
+    const int64_t n = (c->args.code_rows - c->args.rows) * c->args.cols;
+    return n ? launch_for(c, FP8_CUDA_quantize_clear_rows, n, err) : FP8_OK;
+}
+
+static fp8_status check_places(const call *c, fp8_error *err)
+{
+    const struct {
+        const void *data;
+        const char *name;
+    } places[] = {{c->args.x.data, "x"},
+                  {c->args.from.data, "scales of x"},
+                  {c->args.codes.data, "codes"},
+                  {c->args.scales.data, "scales"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        FP8_TRY(fp8_cuda_check_memory(c->device, places[i].data, places[i].name, err));
+    return FP8_OK;
+}
+
+static fp8_status run(const call *c, bool is_copy, fp8_error *err)
+{
+    FP8_TRY(fp8_cuda_begin(c->device, c->stream, err));
+    fp8_status status = check_places(c, err);
+    if (status == FP8_OK)
+        status = clear_rows(c, err);
+    if (status == FP8_OK)
+        status = is_copy ? launch_for(c, FP8_CUDA_quantize_copy, c->args.rows * c->args.cols, err)
+                         : quantize_all(c, err);
+    fp8_cuda_leave(c->device);
+    return status;
+}
+
+static fp8_status check_policy(const fp8_quant *q, const fp8_cuda_device *device, fp8_error *err)
+{
+    FP8_FAIL_IF(q->desc.nan == FP8_NAN_REFUSE, err, FP8_E_UNSUPPORTED,
+                "%s: a NaN cannot be refused, since the call returns before x is read; the policy "
+                "must be PROPAGATE or ORIGINAL",
+                device->label);
+    return FP8_OK;
+}
+
+fp8_status fp8_cuda_quantize(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
+                             const fp8_tensor *codes, const fp8_tensor *scales, void *stream,
+                             fp8_error *err)
+{
+    FP8_TRY(check_policy(q, ctx->cuda, err));
+    const call c = {ctx->cuda, args_of(q, x, codes, scales), stream};
+    return run(&c, false, err);
+}
+
+fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool is_copy,
+                               fp8_grid from, const fp8_tensor *codes, const fp8_tensor *scales,
+                               const fp8_tensor *codes_out, const fp8_tensor *scales_out,
+                               void *stream, fp8_error *err)
+{
+    if (!is_copy)
+        FP8_TRY(check_policy(q, ctx->cuda, err));
+    call c = {ctx->cuda, args_of(q, codes, codes_out, scales_out), stream};
+    c.args.from = fp8_cuda_matrix_of(scales);
+    c.args.from_rows = fp8_grid_extent(from.rows, q->rows);
+    c.args.from_cols = fp8_grid_extent(from.cols, q->cols);
+    return run(&c, is_copy, err);
+}
