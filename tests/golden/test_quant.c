@@ -11,10 +11,13 @@
  *
  * An original is defective in a unit that holds NaN or infinity, whose scale is 0, NaN or infinite,
  * whose codes are NaN, or that compressed-tensors loses to its MX exponent (is_lost_mx). Of the
- * units without NaN and infinity among those it is checked that ours are sound. */
+ * units without NaN and infinity among those it is checked that ours are sound.
+ *
+ *     test_quant gpu     the same on GPU 0, beside the reference; exit code 77 without one */
 #include "golden/golden.h"
 #include "number/dtype.h"
 #include "op/quantize.h"
+#include "support/device_copy.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -88,13 +91,15 @@ static const struct mode {
 /* clang-format on */
 
 /* Contexts of every level with one and two threads; the first is the reference. */
-enum { MAX_CONTEXTS = 2 * (FP8_ISA_LAST + 1) };
+enum { MAX_CONTEXTS = 2 * (FP8_ISA_LAST + 1), ARENA_BYTES = 1 << 28 };
 static fp8_context *contexts[MAX_CONTEXTS];
 static int context_count;
+static device_arena gpu; /* ctx NULL: the test is of the CPU */
 
 static void make_contexts(void)
 {
-    for (fp8_isa isa = FP8_ISA_SCALAR; isa <= fp8_isa_detect(); isa++)
+    const fp8_isa last = gpu.ctx ? FP8_ISA_SCALAR : fp8_isa_detect();
+    for (fp8_isa isa = FP8_ISA_SCALAR; isa <= last; isa++)
         for (int threads = 1; threads <= 2; threads++) {
             fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
             desc.threads = threads;
@@ -147,7 +152,8 @@ static fp8_status run(const fp8_context *ctx, golden_case *c, fp8_nan_policy nan
         memcpy(c->our_scales, c->scales, (size_t)scale_bytes(c));
     fp8_tensor codes = fp8_matrix(c->our_codes, c->mode->code, c->rows, c->cols);
     fp8_tensor scales = fp8_matrix(c->our_scales, c->scale_dtype, c->grid_rows, c->grid_cols);
-    return fp8_quantize(ctx, &desc, &c->x, &codes, &scales, NULL, err);
+    return ctx->cuda ? device_quantize(&gpu, &desc, &c->x, &codes, &scales, err)
+                     : fp8_quantize(ctx, &desc, &c->x, &codes, &scales, NULL, err);
 }
 
 /* ---- one unit ---- */
@@ -298,7 +304,7 @@ static int64_t first_nonfinite(const golden_case *c)
 static void check_refusal(golden_case *c, float ub)
 {
     const int64_t position = first_nonfinite(c);
-    for (int k = 0; k < context_count && position >= 0; k++) {
+    for (int k = 0; k < context_count && position >= 0 && !gpu.ctx; k++) {
         fp8_error err = {0};
         const fp8_status status = run(contexts[k], c, FP8_NAN_REFUSE, ub, &err);
         if (status != FP8_E_NAN || err.pos != position)
@@ -313,13 +319,16 @@ static void same_at_every_level(golden_case *c, fp8_nan_policy nan, float ub)
     unsigned char *first = malloc(n + m);
     memcpy(first, c->our_codes, n);
     memcpy(first + n, c->our_scales, m);
-    for (int k = 1; k < context_count; k++) {
+    for (int k = 1; k <= context_count; k++) {
+        const fp8_context *ctx = k < context_count ? contexts[k] : gpu.ctx;
+        if (!ctx)
+            continue;
         memset(c->our_codes, 0x55, n);
         memset(c->our_scales, 0x55, m);
-        if (run(contexts[k], c, nan, ub, NULL) != FP8_OK || memcmp(first, c->our_codes, n) ||
+        if (run(ctx, c, nan, ub, NULL) != FP8_OK || memcmp(first, c->our_codes, n) ||
             memcmp(first + n, c->our_scales, m))
-            golden_fail("quant", c->mode->name, "%s: other bytes at level %s, %d threads", c->name,
-                        fp8_isa_name(contexts[k]->isa), contexts[k]->threads);
+            golden_fail("quant", c->mode->name, "%s: other bytes at %s, %d threads", c->name,
+                        ctx->cuda ? "cuda:0" : fp8_isa_name(ctx->isa), ctx->threads);
     }
     free(first);
 }
@@ -444,8 +453,20 @@ static void originals_agree(void **state)
         fp8_context_free(contexts[k]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(originals_agree)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    fp8_context *device = NULL;
+    if (argc > 1 && !strcmp(argv[1], "gpu")) {
+        device = device_context_or_skip();
+        if (!device)
+            return DEVICE_SKIPPED;
+        if (!device_arena_open(&gpu, device, ARENA_BYTES))
+            return 1;
+    }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (device)
+        device_arena_close(&gpu);
+    fp8_context_free(device);
+    return failed;
 }
