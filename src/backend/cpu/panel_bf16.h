@@ -19,7 +19,6 @@
 
 enum {
     PAIR_BYTES = FP8_TILE_COLS * 4, /* of two columns decoded: 64 rows of W x 2 bf16 */
-    STREAM_AHEAD = 384,             /* bytes of a panel that are asked for ahead */
     CODE_DTYPES = 3,
 };
 

@@ -12,11 +12,14 @@
 #include "backend/cpu/panel_bf16.h"
 
 enum {
-    TILE = 16,                   /* rows of a tile, and fp32 sums in a row of it */
-    TILE_X_COLS = 32,            /* columns of x and W in a tile */
-    STEP = 2 * TILE,             /* rows of x, and of W, at once */
-    RING_COLS = 2 * TILE_X_COLS, /* decoded columns that are kept for a single step */
+    TILE = 16,                            /* rows of a tile, and fp32 sums in a row of it */
+    TILE_X_COLS = 32,                     /* columns of x and W in a tile */
+    STEP = 2 * TILE,                      /* rows of x, and of W, at once */
+    AHEAD_COLS = 3 * TILE_X_COLS,         /* from what is multiplied to what is decoded */
+    RING_COLS = AHEAD_COLS + TILE_X_COLS, /* decoded, that are kept for a single step */
+    STREAM_AHEAD = 2048, /* bytes of a panel that are asked for ahead: memory answers late */
     C_BYTES = FP8_TILE_COLS * 4,
+    DECODED_BYTES = 2 * FP8_PANEL_BYTES, /* of two columns of two panels: 32 rows of W x 2 bf16 */
 };
 
 /* Tiles: 0 1 2 3 = sums (row of tiles, column of tiles), 4 5 = x, 6 7 = W. */
@@ -52,7 +55,7 @@ static void configure(int64_t upper, int64_t lower)
 typedef struct step {
     const fp8_panel_run *run;
     const uint16_t *x;
-    const uint8_t *w; /* of the first panel, decoded */
+    uint8_t *w; /* decoded, [columns / 2][two panels][16][2] */
     float *c;
     int64_t row, panel;
     bool both_rows, both_panels;
@@ -93,10 +96,10 @@ PANEL_FN void store_sums(const step *s, float *c, int64_t stride)
         _tile_stored(3, lower + TILE, stride);
 }
 
-/* Where in scratch a column is decoded to. */
-PANEL_FN int64_t scratch_column(const fp8_panel_run *run, int64_t col)
+/* Where a column and the next are decoded to. */
+PANEL_FN uint8_t *decoded_at(const step *s, int64_t col)
 {
-    return run->m > STEP ? col : col % RING_COLS;
+    return s->w + (s->run->m > STEP ? col : col % RING_COLS) / 2 * DECODED_BYTES;
 }
 
 /* What is taken off the exponents of panel p in columns [col, col + 32), which are of one segment;
@@ -110,52 +113,64 @@ PANEL_FN __m512i fold_at(const fp8_panel_run *run, int64_t p, int64_t col, int64
     return load_fold(run->w_fold + *segment * FP8_TILE_COLS + p * FP8_PANEL_ROWS);
 }
 
-/* The scratch of the step's panels for columns [col, col + 32), zeros behind the last. */
+/* The step's panels in columns [col, col + 32), zeros behind the last column. */
 PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col, int64_t *segment)
 {
-    for (int64_t p = s->panel; p <= s->panel + s->both_panels; p++) {
-        const __m512i fold = fold_at(s->run, p, col, segment);
+    for (int64_t p = 0; p <= s->both_panels; p++) {
+        const __m512i fold = fold_at(s->run, s->panel + p, col, segment);
+        uint8_t *out = decoded_at(s, col) + p * FP8_PANEL_BYTES;
         for (int64_t at = col; at < col + TILE_X_COLS; at += FP8_PANEL_COLS) {
             __m512i pair[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
             if (at < s->run->k) {
-                const uint8_t *w = block_at(s->run, p, at);
+                const uint8_t *w = block_at(s->run, s->panel + p, at);
                 fetch(w, STREAM_AHEAD);
                 decode_block(pair, d, w);
                 fold_block(pair, fold);
             }
-            store_block(s->run, p, scratch_column(s->run, at), pair);
+            _mm512_store_si512(out, pair[0]);
+            _mm512_store_si512(out + DECODED_BYTES, pair[1]);
+            out += 2 * DECODED_BYTES;
         }
     }
 }
 
-/* sums += x[rows, columns] w[panels, columns]^T. The first step decodes W as it goes, ahead of
- * the tiles that read it: the tile unit leaves the vector units free. */
+/* sums += x[rows, columns] w[panels, columns]^T, 32 columns. */
+PANEL_FN void multiply_columns(const step *s, int64_t col)
+{
+    const int64_t x_bytes = s->run->x_stride * 2;
+    const uint16_t *x = s->x + col;
+    const uint8_t *w = decoded_at(s, col);
+    settle_memory(w);
+    _tile_loadd(4, x, x_bytes);
+    _tile_loadd(6, w, DECODED_BYTES);
+    _tile_dpbf16ps(0, 4, 6);
+    if (s->both_panels) {
+        _tile_loadd(7, w + FP8_PANEL_BYTES, DECODED_BYTES);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if (s->both_rows) {
+        _tile_loadd(5, x + TILE * s->run->x_stride, x_bytes);
+        _tile_dpbf16ps(2, 5, 6);
+        if (s->both_panels)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+}
+
+/* The same for columns [begin, end). The first step decodes W as it goes, some columns ahead of
+ * the tiles that read it: the tile unit leaves the vector units free. Tiles are loaded before the
+ * stores of what is decoded meanwhile: behind them they would wait for those whose addresses
+ * have the same lower 12 bits. */
 PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
 {
     const decoder d = decoder_of(s->run->code);
-    const int64_t x_bytes = s->run->x_stride * 2;
     int64_t segment = 0; /* of w_fold */
     if (s->first && begin == 0)
-        decode_columns(s, &d, 0, &segment);
+        for (int64_t col = 0; col < fp8_min_i64(AHEAD_COLS, s->run->k); col += TILE_X_COLS)
+            decode_columns(s, &d, col, &segment);
     for (int64_t col = begin; col < end; col += TILE_X_COLS) {
-        const uint16_t *x = s->x + col;
-        const uint8_t *w = s->w + scratch_column(s->run, col) / 2 * PAIR_BYTES;
-        if (s->first && col + TILE_X_COLS < s->run->k)
-            decode_columns(s, &d, col + TILE_X_COLS, &segment);
-        settle_memory(w);
-        _tile_loadd(4, x, x_bytes);
-        _tile_loadd(6, w, PAIR_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        if (s->both_panels) {
-            _tile_loadd(7, w + FP8_PANEL_BYTES, PAIR_BYTES);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (s->both_rows) {
-            _tile_loadd(5, x + TILE * s->run->x_stride, x_bytes);
-            _tile_dpbf16ps(2, 5, 6);
-            if (s->both_panels)
-                _tile_dpbf16ps(3, 5, 7);
-        }
+        multiply_columns(s, col);
+        if (s->first && col + AHEAD_COLS < s->run->k)
+            decode_columns(s, &d, col + AHEAD_COLS, &segment);
     }
 }
 
@@ -190,7 +205,7 @@ static void do_step(const fp8_panel_run *run, int64_t row, int64_t rows, int64_t
 {
     const step s = {.run = run,
                     .x = (const uint16_t *)run->x + row * run->x_stride,
-                    .w = (const uint8_t *)run->scratch + panel * FP8_PANEL_BYTES,
+                    .w = run->scratch,
                     .c = run->c + row * FP8_TILE_COLS + panel * FP8_PANEL_ROWS,
                     .row = row,
                     .panel = panel,

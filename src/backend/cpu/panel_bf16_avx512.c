@@ -16,7 +16,9 @@ enum {
     FEW_ROWS = 4,  /* of a tile that streams four panels .. */
     LONG_ROWS = 8, /* .. and of one that streams two: what is decoded serves more rows */
     LONG_PANELS = 2,
-    LONG_AHEAD = 1536, /* bytes, as STREAM_AHEAD */
+    STREAM_AHEAD = 384, /* bytes of a panel that are asked for ahead, .. */
+    LONG_AHEAD = 1536,  /* .. by tiles of more rows, */
+    FAR_AHEAD = 2048,   /* .. and where memory answers late, as it does processors with AMX */
 };
 
 /* What a tile reads: codes; codes, which it keeps decoded in scratch; either with w_fold; or what
@@ -76,17 +78,18 @@ PANEL_FN void add_decoded(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_pane
 }
 
 /* The same from the codes, which are `kept` in scratch once decoded, or not. fold: of the panels,
- * where the source is folded. */
+ * where the source is folded. ahead: as STREAM_AHEAD. */
 PANEL_FN void add_codes(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_panel_run *run,
                         const uint16_t *x, int64_t begin, int64_t end, const decoder *d,
-                        const __m512i *fold, int64_t rows, int64_t panels, tile_source source)
+                        const __m512i *fold, int64_t ahead, int64_t rows, int64_t panels,
+                        tile_source source)
 {
     for (int64_t col = begin; col < end; col += FP8_PANEL_COLS) {
         __m512i b[FP8_PANEL_GROUP][2];
         PANEL_UNROLL
         for (int64_t p = 0; p < panels; p++) {
             const uint8_t *w = block_at(run, p, col);
-            fetch(w, rows > FEW_ROWS ? LONG_AHEAD : STREAM_AHEAD);
+            fetch(w, ahead);
             decode_block(b[p], d, w);
             if (is_folded(source))
                 fold_block(b[p], fold[p]);
@@ -101,8 +104,8 @@ PANEL_FN void add_codes(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_panel_
 
 /* The same of all segments with w_fold. */
 PANEL_FN void add_folded(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_panel_run *run,
-                         const uint16_t *x, const decoder *d, int64_t rows, int64_t panels,
-                         tile_source source)
+                         const uint16_t *x, const decoder *d, int64_t ahead, int64_t rows,
+                         int64_t panels, tile_source source)
 {
     const uint8_t *w_fold = run->w_fold;
     for (int64_t s = 0; s < run->cuts; s++, w_fold += FP8_TILE_COLS) {
@@ -110,7 +113,7 @@ PANEL_FN void add_folded(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_panel
         PANEL_UNROLL
         for (int64_t p = 0; p < panels; p++)
             fold[p] = load_fold(w_fold + p * FP8_PANEL_ROWS);
-        add_codes(sum, run, x, run->cut[s], run->cut[s + 1], d, fold, rows, panels, source);
+        add_codes(sum, run, x, run->cut[s], run->cut[s + 1], d, fold, ahead, rows, panels, source);
     }
 }
 
@@ -150,8 +153,8 @@ PANEL_FN void end_sums(__m512 sum[LONG_ROWS][FP8_PANEL_GROUP], const fp8_panel_r
 }
 
 /* c[rows, 16 * panels] of rows row.. of x, over all columns. source, rows, panels are literals. */
-PANEL_FN void tile(const fp8_panel_run *run, int64_t row, tile_source source, int64_t rows,
-                   int64_t panels)
+PANEL_FN void tile(const fp8_panel_run *run, int64_t row, int64_t ahead, tile_source source,
+                   int64_t rows, int64_t panels)
 {
     const uint16_t *x = (const uint16_t *)run->x + row * run->x_stride;
     const decoder d = decoder_of(run->code);
@@ -161,21 +164,22 @@ PANEL_FN void tile(const fp8_panel_run *run, int64_t row, tile_source source, in
         __m512 sum[LONG_ROWS][FP8_PANEL_GROUP];
         begin_sums(sum, run, row, rows, panels);
         if (is_folded(source))
-            add_folded(sum, run, x, &d, rows, panels, source);
+            add_folded(sum, run, x, &d, ahead, rows, panels, source);
         else if (source == DECODED)
             add_decoded(sum, run, x, begin, end, rows, panels);
         else
-            add_codes(sum, run, x, begin, end, &d, NULL, rows, panels, source);
+            add_codes(sum, run, x, begin, end, &d, NULL, ahead, rows, panels, source);
         end_sums(sum, run, s, row, rows, panels);
         begin = end;
     }
 }
 
-typedef void tile_fn(const fp8_panel_run *run, int64_t row);
+typedef void tile_fn(const fp8_panel_run *run, int64_t row, int64_t ahead);
 #define TILE(source, rows, panels)                                                       \
-    static void tile_##source##_##rows##_##panels(const fp8_panel_run *run, int64_t row) \
+    static void tile_##source##_##rows##_##panels(const fp8_panel_run *run, int64_t row, \
+                                                  int64_t ahead)                         \
     {                                                                                    \
-        tile(run, row, source, rows, panels);                                            \
+        tile(run, row, ahead, source, rows, panels);                                     \
     }
 #define TILES_OF(source, rows) \
     TILE(source, rows, 1)      \
@@ -241,7 +245,8 @@ void fp8_panel_bf16_avx512(const fp8_panel_run *run)
         run->m > CODE_ROWS ? 1 + fp8_ceil_div(run->m - CODE_ROWS, TILE_ROWS) : run->m > 0;
     for (int64_t row = 0, last; left > 0; row += last + 1, left--) {
         last = fp8_min_i64((run->m - row - 1) / left, (row ? TILE_ROWS : CODE_ROWS) - 1);
-        (row ? decoded_tiles : kept_tiles[folded])[last][run->panels - 1](run, row);
+        (row ? decoded_tiles : kept_tiles[folded])[last][run->panels - 1](
+            run, row, last < FEW_ROWS ? STREAM_AHEAD : LONG_AHEAD);
     }
 }
 
@@ -261,7 +266,7 @@ static fp8_panel_run part_of(const fp8_panel_run *run, int64_t panel, int64_t pa
 }
 
 /* The same, and each tile decodes. */
-void fp8_panel_bf16_few_avx512(const fp8_panel_run *run)
+static void few(const fp8_panel_run *run, int64_t ahead)
 {
     const bool is_long = run->m > FEW_ROWS;
     const int64_t panels = is_long ? LONG_PANELS : FP8_PANEL_GROUP;
@@ -270,7 +275,17 @@ void fp8_panel_bf16_few_avx512(const fp8_panel_run *run)
         const fp8_panel_run part = part_of(run, panel, panels);
         for (int64_t i = 0; i < tiles; i++) {
             const int64_t row = i * run->m / tiles, rows = (i + 1) * run->m / tiles - row;
-            streamed_tiles[run->w_fold != NULL][rows - 1][part.panels - 1](&part, row);
+            streamed_tiles[run->w_fold != NULL][rows - 1][part.panels - 1](&part, row, ahead);
         }
     }
+}
+
+void fp8_panel_bf16_few_avx512(const fp8_panel_run *run)
+{
+    few(run, run->m > FEW_ROWS ? LONG_AHEAD : STREAM_AHEAD);
+}
+
+void fp8_panel_bf16_few_amx(const fp8_panel_run *run)
+{
+    few(run, FAR_AHEAD);
 }
