@@ -60,10 +60,10 @@ static void openmp_parallel_for(void *user, int64_t n, void (*body)(void *arg, i
                                 void *arg)
 {
     const fp8_context *ctx = user;
-    int threads = (int)fp8_min_i64(n, ctx->threads);
-    (void)threads; /* unused where OpenMP is off */
-    if (n <=
-        ctx->threads) { /* i is the same thread's in every loop, and what it left in its cache */
+    const int threads = ctx->threads; /* whatever n is: libgomp ends threads that a smaller team
+                                         leaves out, and the next loop would start them anew */
+    (void)threads;                    /* unused where OpenMP is off */
+    if (n <= threads) { /* i is the same thread's in every loop, and what it left in its cache */
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
         for (int64_t i = 0; i < n; i++)
             body(arg, i);
