@@ -26,7 +26,7 @@ enum {
     ROW_GAP = 32,            /* elements between rows, so that their addresses differ in all bits */
     MOST_ELEMENTS = 1 << 15, /* of a piece, about .. */
     LEAST_ELEMENTS = 1 << 11,
-    SMALL_ELEMENTS = 1 << 16, /* of X, whose amax is not worth waking a second thread for */
+    SMALL_ELEMENTS = 1 << 16, /* of X, which are not worth waking a second thread for */
     PATIENCE = 1 << 12,       /* looks at a piece before the thread is given away */
 };
 
@@ -311,13 +311,20 @@ static void amax_task(void *arg, int64_t piece, int64_t worker)
         fp8_lower_index(&job->refused, refused);
 }
 
-/* The amax of all of X, each row by the worker that is likely to need it. */
+/* task for all pieces, each by the worker that is likely to need it. */
+static void for_pieces(fp8_input *job, void (*task)(void *arg, int64_t piece, int64_t worker))
+{
+    const int64_t m = job->x->shape[0], k = job->linear->plan.k;
+    const bool alone = m <= SMALL_ELEMENTS / (k > 0 ? k : 1);
+    fp8_run_crew(job->linear->ctx, alone ? 1 : job->linear->ctx->threads, piece_count(job), task,
+                 job);
+}
+
+/* The amax of all of X. */
 static fp8_status tensor_amax(fp8_input *job, fp8_error *err)
 {
-    const fp8_context *ctx = job->linear->ctx;
-    const bool alone = job->x->shape[0] <= SMALL_ELEMENTS / (job->q.cols > 0 ? job->q.cols : 1);
     if (job->q.cols > 0)
-        fp8_run_crew(ctx, alone ? 1 : ctx->threads, piece_count(job), amax_task, job);
+        for_pieces(job, amax_task);
     return job->refused == INT64_MAX ? FP8_OK
                                      : fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
 }
@@ -480,6 +487,6 @@ fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8
     FP8_TRY(prepare_job(input, err));
     if (!may_refuse(p))
         return FP8_OK;
-    fp8_run_crew(linear->ctx, linear->ctx->threads, piece_count(input), piece_task, input);
+    for_pieces(input, piece_task);
     return verdict(input, err);
 }
