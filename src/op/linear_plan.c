@@ -324,6 +324,7 @@ static int64_t next_border(int64_t at, int64_t unit, int64_t origin, int64_t k)
 void fp8_cuts_find(fp8_cuts *cuts, const fp8_linear_plan *p, bool with_x)
 {
     const int64_t origin = cut_origin(p), unit = cut_unit(p);
+    const bool whole = p->n == 0; /* nothing is multiplied: no matter how many cuts K would have */
     int64_t count = 0, place = 0;
     for (int64_t at = 0, end; at < p->k || count == 0; at = end) {
         if (with_x || at == 0 || (at + origin) % unit == 0) {
@@ -333,8 +334,9 @@ void fp8_cuts_find(fp8_cuts *cuts, const fp8_linear_plan *p, bool with_x)
             }
             count++;
         }
-        end = fp8_min_i64(next_border(at, unit, origin, p->k),
-                          next_border(at, p->x_unit_cols, 0, p->k));
+        end = whole ? p->k
+                    : fp8_min_i64(next_border(at, unit, origin, p->k),
+                                  next_border(at, p->x_unit_cols, 0, p->k));
         place += fp8_ceil_div(end - at, p->pad) * p->pad;
     }
     if (cuts->at) {

@@ -54,6 +54,29 @@ static void *workspace_new(const fp8_linear *linear, uint64_t *bytes)
     return malloc(*bytes);
 }
 
+/* A weight without rows is made at once, however many scales its rows would have: here 2^50. */
+static void a_weight_without_rows_may_have_any_columns(void **state)
+{
+    (void)state;
+    fp8_context *ctx = context_new();
+    const int64_t k = INT64_C(1) << 50;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, 0, k);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, 0, k);
+    static const fp8_activation kinds[] = {FP8_ACTIVATION_NONE, FP8_ACTIVATION_DYNAMIC};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+        fp8_linear *linear;
+        desc.activation = kinds[i];
+        desc.x.grid = (fp8_grid){1, 128};
+        desc.w.grid = (fp8_grid){1, 1};
+        fp8_error err = {.msg = ""};
+        if (fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err) != FP8_OK)
+            fail_msg("%s", err.msg);
+        fp8_linear_free(linear);
+    }
+    fp8_context_free(ctx);
+}
+
 /* The stride of one row may be any number; a view must not reach below address 0. */
 static void strides_that_are_not_used_may_be_any(void **state)
 {
@@ -315,6 +338,7 @@ static void a_rule_may_follow_the_dtype_of_x(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_weight_without_rows_may_have_any_columns),
         cmocka_unit_test(strides_that_are_not_used_may_be_any),
         cmocka_unit_test(blocks_of_any_size_hold_a_weight),
         cmocka_unit_test(shared_memory_is_refused),
