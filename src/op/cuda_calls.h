@@ -44,7 +44,8 @@ fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                void *stream, fp8_error *err);
 fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy,
                                   const fp8_tensor *dx, void *stream, fp8_error *err);
-fp8_status fp8_cuda_linear_explain(const fp8_linear_plan *plan, int64_t i, fp8_candidate *out,
-                                   fp8_error *err);
+/* Candidate i for m rows of X in a dtype, of Y in bf16; as fp8_explain. */
+fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
+                                   fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err);
 
 #endif

@@ -32,7 +32,7 @@ fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *desc, int6
     FP8_TRY(fp8_linear_plan_shape(&plan, desc, n, k, w_code, err));
     FP8_TRY(fp8_linear_plan_takes(&plan, x_dtype, err));
     if (ctx->cuda)
-        return fp8_cuda_linear_explain(&plan, i, out, err);
+        return fp8_cuda_linear_explain(ctx, &plan, m, x_dtype, i, out, err);
     const fp8_panel_kernel *kernel = i < 0 ? NULL : fp8_panel_kernel_at((size_t)i);
     FP8_FAIL_IF(!kernel, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld", (long long)i);
     const fp8_panel_problem problem = fp8_panel_problem_of(ctx, &plan, m, x_dtype);

@@ -38,6 +38,15 @@ _Static_assert(FP8_CU_LAUNCH_DEPENDENT ==
 _Static_assert(FP8_CU_MAX_DYNAMIC_SHARED == (int)CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                "value");
 _Static_assert(FP8_CU_POINTER_ON_DEVICE == (int)CU_POINTER_ATTRIBUTE_DEVICE_POINTER, "value");
+_Static_assert(FP8_CU_MAP_U8 == (int)CU_TENSOR_MAP_DATA_TYPE_UINT8 &&
+                   FP8_CU_MAP_F32 == (int)CU_TENSOR_MAP_DATA_TYPE_FLOAT32 &&
+                   FP8_CU_MAP_BF16 == (int)CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 &&
+                   FP8_CU_MAP_L2_256B == (int)CU_TENSOR_MAP_L2_PROMOTION_L2_256B &&
+                   FP8_CU_MAP_SWIZZLE_32 == (int)CU_TENSOR_MAP_SWIZZLE_32B &&
+                   FP8_CU_MAP_SWIZZLE_64 == (int)CU_TENSOR_MAP_SWIZZLE_64B &&
+                   FP8_CU_MAP_SWIZZLE_128 == (int)CU_TENSOR_MAP_SWIZZLE_128B,
+               "values");
+_Static_assert(sizeof(CUtensorMap) == 128, "fp8_tensor_map");
 _Static_assert(FP8_CU_SUCCESS == (int)CUDA_SUCCESS, "result");
 _Static_assert(FP8_CU_ERROR_NO_DEVICE == (int)CUDA_ERROR_NO_DEVICE, "result");
 _Static_assert(FP8_CU_MULTIPROCESSORS == (int)CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "value");

@@ -5,6 +5,7 @@
 #include "cuda/fake_driver.h"
 
 #include "backend/cuda/driver.h"
+#include "backend/cuda/sm90_args.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -440,6 +441,24 @@ static fp8_cu_result fake_cuKernelGetFunction(fp8_cu_function *out, fp8_cu_kerne
     if (!is_current() || !is_kernel(kernel))
         return confused(INVALID_HANDLE);
     *out = (fp8_cu_function)(void *)kernel;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuTensorMapEncodeTiled(struct CUtensorMap_st *out, unsigned int type,
+                                                 unsigned int rank, void *data,
+                                                 const uint64_t *extent, const uint64_t *stride,
+                                                 const unsigned int *box, const unsigned int *step,
+                                                 unsigned int interleave, unsigned int swizzle,
+                                                 unsigned int l2, unsigned int fill)
+{
+    enum { LARGEST_BOX = 256, ALIGN = 16, LARGEST_TYPE = 12, BYTES = 128 };
+    CALLED("cuTensorMapEncodeTiled");
+    if (rank != 2 || type > LARGEST_TYPE || (uintptr_t)data % ALIGN || stride[0] % ALIGN ||
+        !extent[0] || !extent[1] || !box[0] || !box[1] || box[0] > LARGEST_BOX ||
+        box[1] > LARGEST_BOX || step[0] != 1 || step[1] != 1 || interleave || swizzle > 3 ||
+        l2 > 3 || fill)
+        return confused(INVALID_VALUE);
+    memset(out, 1, BYTES);
     return FP8_CU_SUCCESS;
 }
 

@@ -2,19 +2,27 @@
  *
  * cuda_linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias and dX[M,K] = dY[M,N] W[N,K] on a CUDA
  * device: one launch, after those that quantize X where that is asked for. All is enqueued into
- * the caller's stream. The workspace:  | codes of X [M, ld] | their scales |. */
+ * the caller's stream. The workspace:  | codes of X [M, ld] | their scales | scales as read |.
+ *
+ * The kernels of sm90.h do what they can; gemm_plain.cu does everything. */
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/sm90.h"
 #include "base/size.h"
 #include "op/cuda_calls.h"
 #include "op/tensor_check.h"
+
+#include <stdio.h>
 
 /* What a call works with. */
 typedef struct call {
     const fp8_linear *linear;
     const fp8_cuda_device *device;
     const fp8_tensor *x, *x_scales;
-    fp8_tensor codes, scales; /* of X quantized here, in the workspace */
+    fp8_tensor codes, scales;        /* of X as it is multiplied: given, or made in the workspace */
+    float *read;                     /* there too: scales as the kernels of sm90.h read them */
+    const fp8_sm90_version *version; /* NULL: the plain kernel */
+    fp8_sm90_problem problem;
     void *stream;
 } call;
 
@@ -29,15 +37,22 @@ static int64_t x_scale_cols(const fp8_linear_plan *p)
     return fp8_ceil_div(p->k, p->x_unit_cols);
 }
 
-/* Bytes of the workspace's parts for m rows. */
+/* Scales of a k block are padded to whole 16 bytes. */
+static int64_t read_stride(int64_t m)
+{
+    return (m + 3) / 4 * 4;
+}
+
+/* Bytes of the workspace's parts for m rows; scales are there twice, as they are and as read. */
 static bool size_parts(const fp8_linear_plan *p, int64_t m, uint64_t *codes, uint64_t *scales)
 {
     const uint64_t row = (uint64_t)fp8_cuda_row_bytes(p->k);
     *codes = *scales = 0;
-    if (!quantizes(p))
+    if (!p->x_is_scaled)
         return true;
     return fp8_size_mul((uint64_t)m, row, codes) &&
-           fp8_size_mul((uint64_t)m, (uint64_t)x_scale_cols(p) * sizeof(float), scales) &&
+           fp8_size_mul((uint64_t)read_stride(m), (uint64_t)x_scale_cols(p) * sizeof(float),
+                        scales) &&
            *codes < INT64_MAX / 4 && *scales < INT64_MAX / 4;
 }
 
@@ -47,7 +62,7 @@ fp8_status fp8_cuda_linear_workspace(const fp8_linear *linear, int64_t m, uint64
     uint64_t codes, scales;
     FP8_FAIL_IF(!size_parts(&linear->plan, m, &codes, &scales), err, FP8_E_SHAPE,
                 "linear: a workspace for %lld rows does not fit in memory", (long long)m);
-    *bytes = fp8_cuda_align(codes) + fp8_cuda_align(scales) + FP8_CUDA_ALIGN;
+    *bytes = fp8_cuda_align(codes) + 2 * fp8_cuda_align(scales) + FP8_CUDA_ALIGN;
     return FP8_OK;
 }
 
@@ -67,11 +82,10 @@ static fp8_gemm_operand plain_operand(const fp8_tensor *t)
 static fp8_gemm_operand x_operand(const call *c)
 {
     const fp8_linear_plan *p = &c->linear->plan;
-    const bool codes_made = quantizes(p);
-    fp8_gemm_operand o = plain_operand(codes_made ? &c->codes : c->x);
+    fp8_gemm_operand o = plain_operand(p->x_is_scaled ? &c->codes : c->x);
     if (!p->x_is_scaled)
         return o;
-    o.scales = fp8_cuda_matrix_of(codes_made ? &c->scales : c->x_scales);
+    o.scales = fp8_cuda_matrix_of(&c->scales);
     if (p->desc.x.grid.rows == 0)
         o.scales.row = 0;
     o.unit[1] = at_least_one(p->x_unit_cols);
@@ -130,27 +144,157 @@ static fp8_status launch(const fp8_cuda_device *device, const fp8_gemm_args *arg
 
 /* ---- X ---- */
 
-/* The parts of the workspace as matrices. */
-static void divide_workspace(call *c, void *workspace)
+/* Whether the scales of X vary along K and the version reads them by k blocks. */
+static bool reads_by_blocks(const call *c)
+{
+    return c->version && c->problem.block;
+}
+
+/* X as codes with scales: as given, or the parts of the workspace where they will be made. */
+static void place_x(call *c, void *workspace)
 {
     const fp8_linear_plan *p = &c->linear->plan;
     const int64_t m = c->x->shape[0], ld = fp8_cuda_row_bytes(p->k), cols = x_scale_cols(p);
+    uint64_t codes, scales;
+    (void)size_parts(p, m, &codes, &scales);
     uint8_t *base = (uint8_t *)(uintptr_t)fp8_cuda_align((uintptr_t)workspace);
+    uint8_t *after = base + fp8_cuda_align(codes);
+    c->read = (float *)(void *)(after + fp8_cuda_align(scales));
+    if (p->desc.activation == FP8_ACTIVATION_CODES) {
+        c->codes = *c->x;
+        c->scales = *c->x_scales;
+        return;
+    }
     c->codes = fp8_matrix(base, p->desc.x_code, m, p->k);
     c->codes.stride[0] = ld;
-    c->scales = fp8_matrix(base + fp8_cuda_align((uint64_t)(m * ld)), p->desc.x_scale,
-                           p->desc.x.grid.rows ? m : 1, cols);
+    c->scales = fp8_matrix(after, p->desc.x_scale, p->desc.x.grid.rows ? m : 1, cols);
     if (p->desc.activation == FP8_ACTIVATION_STATIC)
         c->scales = fp8_matrix(c->linear->cuda->x_static, FP8_F32, 1, cols);
 }
 
-static fp8_status prepare_x(call *c, void *workspace, fp8_error *err)
+/* The scales as a version of sm90.h reads them: fp32, [m] or one, or [k blocks, read_stride]; where
+ * the quantizer can make them so, it does. */
+static void place_read_scales(call *c)
 {
-    const fp8_linear_plan *p = &c->linear->plan;
-    if (!quantizes(p))
+    if (reads_by_blocks(c) && quantizes(&c->linear->plan) && c->scales.dtype == FP8_F32) {
+        c->scales.data = c->read;
+        c->scales.stride[0] = 1;
+        c->scales.stride[1] = read_stride(c->x->shape[0]);
+    }
+}
+
+static bool is_read_as_it_is(const call *c)
+{
+    const fp8_tensor *t = &c->scales;
+    if (t->dtype != FP8_F32 || (uintptr_t)t->data % 16)
+        return false;
+    if (reads_by_blocks(c))
+        return t->stride[0] == 1 && t->stride[1] % 4 == 0 && t->stride[1] >= c->problem.m &&
+               t->stride[1] <= INT32_MAX;
+    return t->shape[0] == 1 || t->stride[0] == 1;
+}
+
+static fp8_status read_scales(const call *c, fp8_sm90_scales *out, fp8_error *err)
+{
+    const int64_t stride = read_stride(c->x->shape[0]);
+    const bool as_it_is = is_read_as_it_is(c);
+    out->x = as_it_is ? c->scales.data : c->read;
+    out->x_step = c->scales.shape[0] > 1;
+    out->x_stride = (int32_t)(as_it_is ? c->scales.stride[1] : stride);
+    if (as_it_is)
         return FP8_OK;
-    divide_workspace(c, workspace);
-    return fp8_quantize(c->linear->ctx, &p->desc.x, c->x, &c->codes, &c->scales, c->stream, err);
+    const fp8_copy_args args = {
+        .from = fp8_cuda_matrix_of(&c->scales),
+        .to = {c->read, 1, stride, FP8_F32, 0},
+        .rows = c->scales.shape[0],
+        .cols = c->scales.shape[1],
+        .to_cols = c->scales.shape[1],
+    };
+    const fp8_cuda_shape shape = fp8_cuda_shape_for(c->device, args.rows * args.cols, 1);
+    return fp8_cuda_launch(c->device, FP8_CUDA_copy_elements, &shape, &args, c->stream, err);
+}
+
+static fp8_status quantize_x(call *c, fp8_error *err)
+{
+    if (!quantizes(&c->linear->plan))
+        return FP8_OK;
+    return fp8_quantize(c->linear->ctx, &c->linear->plan.desc.x, c->x, &c->codes, &c->scales,
+                        c->stream, err);
+}
+
+/* ---- the kernels of sm90.h ---- */
+
+/* What keeps a linear of this plan from them whatever X and Y are; NULL if nothing does. */
+static const char *plan_lacks(const fp8_cuda_device *device, const fp8_linear_plan *p)
+{
+    const bool along_k = p->scale_cols > 1, blocks = along_k || p->x_along_k;
+    if (device->facts.capability != 90)
+        return "for compute capability 9.0";
+    if (p->code != FP8_E4M3FN || !p->x_is_scaled || (quantizes(p) && p->desc.x_code != FP8_E4M3FN))
+        return "for x and w in e4m3fn";
+    if (p->k % 16 || p->k == 0 || p->n == 0 || p->n > FP8_SM90_MOST || p->k > FP8_SM90_MOST)
+        return "for k in 16s";
+    if (blocks &&
+        !(p->x_along_k && p->x_unit_cols == 128 && p->unit_rows == 128 && p->unit_cols == 128 &&
+          p->scale == FP8_F32 && !p->desc.w_origin.rows && !p->desc.w_origin.cols))
+        return "for scales a row and a channel, or 1x128 and 128x128";
+    return NULL;
+}
+
+static bool is_aligned(const void *data, int64_t stride)
+{
+    return (uintptr_t)data % 16 == 0 && stride % 16 == 0;
+}
+
+/* The same for X and Y. */
+static const char *matrices_lack(const call *c, const fp8_tensor *y)
+{
+    const fp8_linear *l = c->linear;
+    const fp8_tensor *x = &c->codes;
+    if (x->dtype != FP8_E4M3FN)
+        return "for x and w in e4m3fn";
+    if (x->stride[1] != 1 || !is_aligned(x->data, x->stride[0]) || x->shape[0] > FP8_SM90_MOST)
+        return "for rows of x that are aligned to 16 bytes";
+    if (y->dtype != FP8_BF16 || y->stride[1] != 1 || (uintptr_t)y->data % 2)
+        return "for y in bf16 with contiguous rows";
+    if (l->has_bias && l->plan.desc.epilogue == FP8_EPILOGUE_BIAS_LAST)
+        return "for one rounding, not for a bias that comes last";
+    return NULL;
+}
+
+static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m)
+{
+    return (fp8_sm90_problem){.m = (int32_t)m,
+                              .n = (int32_t)p->n,
+                              .k = (int32_t)p->k,
+                              .block = p->x_along_k,
+                              .invariant = ctx->flags & FP8_BATCH_INVARIANT};
+}
+
+static void choose(call *c, const fp8_tensor *y)
+{
+    const fp8_linear *l = c->linear;
+    c->version = NULL;
+    if (plan_lacks(c->device, &l->plan) || matrices_lack(c, y))
+        return;
+    c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
+    c->version = fp8_sm90_choose(c->device, &c->problem);
+}
+
+static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *err)
+{
+    const fp8_linear *l = c->linear;
+    fp8_sm90_matrices m = {
+        .x = c->codes.data,
+        .w = l->cuda->codes,
+        .y = y->data,
+        .x_stride = c->codes.stride[0],
+        .w_stride = l->cuda->ld,
+        .y_stride = y->stride[0],
+        .scales = {.w = l->cuda->w_scale, .bias = l->has_bias ? l->cuda->bias : NULL},
+    };
+    FP8_TRY(read_scales(c, &m.scales, err));
+    return fp8_sm90_launch(c->device, c->version, &c->problem, &m, c->stream, err);
 }
 
 static fp8_status check_places(const fp8_cuda_device *device, const fp8_tensor *in,
@@ -163,7 +307,7 @@ static fp8_status check_places(const fp8_cuda_device *device, const fp8_tensor *
     return fp8_cuda_check_memory(device, out->data, out_name, err);
 }
 
-static fp8_status multiply(const call *c, const fp8_tensor *y, fp8_error *err)
+static fp8_status multiply_plain(const call *c, const fp8_tensor *y, fp8_error *err)
 {
     const fp8_linear *l = c->linear;
     const bool rounds = l->plan.desc.weight_math == FP8_WEIGHT_ROUNDED;
@@ -180,6 +324,16 @@ static fp8_status multiply(const call *c, const fp8_tensor *y, fp8_error *err)
     return launch(c->device, &args, c->stream, err);
 }
 
+static fp8_status enqueue(call *c, const fp8_tensor *y, void *workspace, fp8_error *err)
+{
+    if (c->linear->plan.x_is_scaled)
+        place_x(c, workspace);
+    choose(c, y);
+    place_read_scales(c);
+    FP8_TRY(quantize_x(c, err));
+    return c->version ? multiply_fast(c, y, err) : multiply_plain(c, y, err);
+}
+
 fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                                void *stream, fp8_error *err)
@@ -190,9 +344,7 @@ fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
     if (status == FP8_OK)
         status = fp8_cuda_check_memory(c.device, workspace, "the workspace", err);
     if (status == FP8_OK && x->shape[0] > 0)
-        status = prepare_x(&c, workspace, err);
-    if (status == FP8_OK)
-        status = multiply(&c, y, err);
+        status = enqueue(&c, y, workspace, err);
     fp8_cuda_leave(c.device);
     return status;
 }
@@ -217,12 +369,44 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
     return status;
 }
 
-fp8_status fp8_cuda_linear_explain(const fp8_linear_plan *plan, int64_t i, fp8_candidate *out,
-                                   fp8_error *err)
+/* ---- explain ---- */
+
+/* Version number i of those that can do the problem; NULL past the last. */
+static const fp8_sm90_version *able_version(const fp8_cuda_device *device,
+                                            const fp8_sm90_problem *problem, int64_t i)
 {
-    (void)plan;
-    FP8_FAIL_IF(i != 0, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld", (long long)i);
-    *out = (fp8_candidate){
-        .kernel = "gemm_plain", .isa = "sm_80", .chosen = 1, .reason = "it does everything"};
+    const fp8_sm90_version *v;
+    for (size_t j = 0; (v = fp8_sm90_at(j)); j++)
+        if (device->module.functions[v->kernel] && fp8_sm90_estimate(device, v, problem) >= 0 &&
+            i-- == 0)
+            return v;
+    return NULL;
+}
+
+fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
+                                   fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err)
+{
+    const fp8_cuda_device *device = ctx->cuda;
+    const fp8_sm90_problem problem = problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX);
+    const char *lacks = plan_lacks(device, plan);
+    if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)
+        lacks = "for x and w in e4m3fn";
+    const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
+    const fp8_sm90_version *best = fast ? fp8_sm90_choose(device, &problem) : NULL;
+    const fp8_sm90_version *v = fast && i >= 0 ? able_version(device, &problem, i) : NULL;
+    if (v) {
+        *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", v == best, ""};
+        snprintf(out->reason, sizeof out->reason, "estimated %.1f us, for y in bf16",
+                 (double)fp8_sm90_estimate(device, v, &problem));
+        return FP8_OK;
+    }
+    const bool first = i == 0 && !fast,
+               last = fast && i > 0 && able_version(device, &problem, i - 1);
+    const bool only = i == 0 && fast; /* none is able */
+    FP8_FAIL_IF(!first && !last && !only, err, FP8_E_NOT_FOUND,
+                "explain: there is no candidate %lld", (long long)i);
+    *out = (fp8_candidate){"gemm_plain", "sm_80", !best, ""};
+    snprintf(out->reason, sizeof out->reason, "does everything; faster kernels are %s",
+             lacks ? lacks : "there");
     return FP8_OK;
 }

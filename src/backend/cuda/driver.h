@@ -56,6 +56,11 @@ enum {
 enum { FP8_CU_MAX_DYNAMIC_SHARED = 8, FP8_CU_POINTER_ON_DEVICE = 3 };
 enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_DEPENDENT = 6 };
 
+/* For cuTensorMapEncodeTiled. */
+enum { FP8_CU_MAP_U8 = 0, FP8_CU_MAP_F32 = 7, FP8_CU_MAP_BF16 = 9, FP8_CU_MAP_L2_256B = 3 };
+enum { FP8_CU_MAP_SWIZZLE_32 = 1, FP8_CU_MAP_SWIZZLE_64 = 2, FP8_CU_MAP_SWIZZLE_128 = 3 };
+struct CUtensorMap_st; /* fp8_tensor_map, as NVIDIA calls it */
+
 struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
 
 #define FP8_DRIVER_NAME "libcuda.so.1"
@@ -87,6 +92,7 @@ struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
     X(cuLibraryGetKernel,        12000, REQUIRED, (fp8_cu_kernel *, fp8_cu_library, const char *name)) \
     X(cuKernelGetFunction,       12000, REQUIRED, (fp8_cu_function *, fp8_cu_kernel))            \
     X(cuKernelSetAttribute,      12000, REQUIRED, (unsigned int which, int value, fp8_cu_kernel, fp8_cu_device)) \
+    X(cuTensorMapEncodeTiled,    12000, REQUIRED, (struct CUtensorMap_st *, unsigned int type, unsigned int rank, void *data, const uint64_t *extent, const uint64_t *stride, const unsigned int *box, const unsigned int *step, unsigned int interleave, unsigned int swizzle, unsigned int l2, unsigned int fill)) \
     X(cuLaunchKernelEx,          11060, REQUIRED, (const struct CUlaunchConfig_st *, fp8_cu_function, void **arguments, void **extra))
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm_args.h - what gemm_plain.cu and copy.cu are told; see kernel_args.h. Dtypes and epilogues
- * are numbers of fp8.h. */
+ * gemm_args.h - what gemm_plain.cu, gemm_mma.cu and copy.cu are told; see kernel_args.h. Dtypes and
+ * epilogues are numbers of fp8.h. */
 #ifndef FP8_BACKEND_CUDA_GEMM_ARGS_H
 #define FP8_BACKEND_CUDA_GEMM_ARGS_H
 
@@ -27,6 +27,7 @@ typedef struct fp8_gemm_args {
 FP8_ARGS_SIZE(fp8_gemm_args, 280);
 
 enum { FP8_GEMM_TILE = 64, FP8_GEMM_THREADS = 256 }; /* rows of X and of W of a block */
+enum { FP8_MMA_TILE = 128, FP8_MMA_THREADS = 256, FP8_MMA_DEPTH = 32 }; /* and columns at a time */
 
 /* to[i, j] = from[i, j] in the dtype of `to` for j < cols, 0 for cols <= j < to_cols. */
 typedef struct fp8_copy_args {
@@ -34,5 +35,13 @@ typedef struct fp8_copy_args {
     int64_t rows, cols, to_cols;
 } fp8_copy_args;
 FP8_ARGS_SIZE(fp8_copy_args, 88);
+
+/* *first = min(*first, i * cols + j) over the elements (i,j) that are NaN or infinite. */
+typedef struct fp8_find_args {
+    fp8_cuda_matrix x;
+    int64_t rows, cols;
+    unsigned long long *first;
+} fp8_find_args;
+FP8_ARGS_SIZE(fp8_find_args, 56);
 
 #endif

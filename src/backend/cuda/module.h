@@ -8,6 +8,7 @@
 #define FP8_BACKEND_CUDA_MODULE_H
 
 #include "backend/cuda/driver.h"
+#include "backend/cuda/sm90_args.h"
 
 /* FP8_CUDA_FATBINS: X(family) for each that was compiled; the build says. */
 #ifndef FP8_CUDA_FATBINS

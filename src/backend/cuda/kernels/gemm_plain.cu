@@ -9,8 +9,7 @@
  * in fp32, each product rounded with its addition (fma), k ascending, begun anew every 256 columns,
  * those sums added in order: what the CPU's kernels of fp32 do. A block computes a tile of 64 x 64,
  * a thread 4 x 4 of it; 16 columns of both operands at a time are in shared memory, in fp32. */
-#include "backend/cuda/gemm_args.h"
-#include "backend/cuda/kernels/element.cuh"
+#include "backend/cuda/kernels/epilogue.cuh"
 
 namespace
 {
@@ -24,23 +23,6 @@ __device__ float load(const fp8_cuda_matrix &m, int64_t i, int64_t k, const floa
     const int bytes = bytes_of(m.dtype);
     const uint32_t bits = load_bits(m.data, i * m.row + k * m.col, bytes);
     return bytes == 1 ? table[bits] : value_of_bits(bits, m.dtype);
-}
-
-__device__ float round_to(int dtype, float value)
-{
-    return dtype ? value_of_bits(bits_of_value(value, dtype, false), dtype) : value;
-}
-
-/* a / b for numbers that are not negative; a 32-bit division is several times faster. */
-__device__ int64_t quotient(int64_t a, int64_t b)
-{
-    return ((a | b) >> 32) == 0 ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
-}
-
-__device__ float scale_of(const fp8_gemm_operand &o, int64_t i, int64_t k)
-{
-    const int64_t row = quotient(i + o.origin[0], o.unit[0]);
-    return round_to(o.rounded, load_element(o.scales, row, quotient(k + o.origin[1], o.unit[1])));
 }
 
 /* to[DEPTH][ROW] = columns [k0, ..) of rows [i0, ..), transposed, with the scales that vary along
@@ -59,30 +41,6 @@ __device__ void load_tile(const fp8_gemm_operand &o, const float *table, int64_t
         }
         to[k][i] = value;
     }
-}
-
-/* The scale of row i that does not vary along K; no columns, no scales. */
-__device__ float row_scale(const fp8_gemm_operand &o, int64_t i, int64_t k)
-{
-    return o.scales.data && !o.along_k && k > 0 ? scale_of(o, i, 0) : 1.0f;
-}
-
-/* Which NaN an operation makes depends on the processor, so: this one. */
-__device__ float one_nan(float y)
-{
-    return y == y ? y : fp8_f32_of_bits(0x7FC00000);
-}
-
-__device__ float finish(const fp8_gemm_args &a, float c, float sx, float sw, int64_t j)
-{
-    const float fused = __fmul_rn(sw, c), scaled = __fmul_rn(__fmul_rn(c, sx), sw);
-    if (!a.bias)
-        return a.epilogue == FP8_EPILOGUE_FUSED ? __fmul_rn(sx, fused) : scaled;
-    const float bias = a.bias[j];
-    if (a.epilogue == FP8_EPILOGUE_FUSED)
-        return __fmaf_rn(sx, fused, bias);
-    return __fadd_rn(a.epilogue == FP8_EPILOGUE_BIAS_LAST ? round_to(a.y.dtype, scaled) : scaled,
-                     bias);
 }
 
 struct shared_tiles {

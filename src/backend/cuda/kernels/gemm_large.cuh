@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_large.cuh - Y[M,N] (bf16) = X[M,K] . W[N,K]^T (e4m3fn) + bias for many rows of X, K % 16 ==
+ * 0; persistent, warp-specialised, on sm_90a. Sums of 128 columns are made by the tensor cores and
+ * added in fp32, times their 1x128 and 128x128 scales with BLOCK; other scales, and the bias, come
+ * last.
+ *
+ * A cluster of CM x CN blocks works on so many neighbouring tiles: blocks of a row of tiles share
+ * X, those of a column share W. Each asks for its part of both, and the copy goes to all that need
+ * it. 1 warp    producer: a ring of ST stages (X BM x 128, W BN x 128) by bulk copies 8 warps   two
+ * groups; SPLIT says what each computes: half the rows; or every second k block (BM is 64; they
+ * exchange half of their sums at the end) ROWS: the second group starts some k blocks late and
+ * shares nothing but the ring with the first, so that the additions and the epilogue of one meet
+ * the products of the other. AHEAD: a group has the products of a k block under way while it adds
+ * those of the one before. The epilogue goes through two small buffers a group and bulk stores that
+ * are read while the next columns are converted. Tiles are walked in groups of `group` tiles down,
+ * M fastest. */
+#ifndef FP8_KERNELS_GEMM_LARGE_CUH
+#define FP8_KERNELS_GEMM_LARGE_CUH
+
+#include "backend/cuda/kernels/sm90.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/sm90_args.h"
+
+struct yes {
+    static constexpr bool value = true;
+};
+struct no {
+    static constexpr bool value = false;
+};
+
+template <int BM, int BN, int ST, int CM, int CN, int SPLIT, bool BLOCK, bool AHEAD>
+struct large_cfg {
+    /* of a group: rows, m64 tiles, columns that it stores */
+    static constexpr int GM = SPLIT == FP8_LARGE_ROWS ? BM / 2 : BM, MT = GM / 64;
+    static constexpr int GN = fp8_large_group_cols(BN, SPLIT);
+    static constexpr int SLAB = fp8_large_slab(BN, SPLIT, BLOCK), SLABS = GN / SLAB;
+    static constexpr int A = BM * 128, B = BN * 128, SF = BLOCK ? BM * 4 : 0;
+    static constexpr int PEERS = CM + CN - 1; /* blocks that wait for a stage of this one */
+    static constexpr bool LEAN =
+        !BLOCK; /* one arrival of a group for each of them, else one of a warp */
+    static constexpr int RELEASES = (SPLIT == FP8_LARGE_ROWS ? 2 : 1) * (LEAN ? 1 : 4);
+    static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
+    static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
+    static_assert(fp8_large_shared(BM, BN, ST, SPLIT, BLOCK) <= FP8_SHARED_MOST, "shared memory");
+    static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0 && GN % SLAB == 0 && GM % 64 == 0 &&
+                      ST <= 16,
+                  "parts of a tile");
+    static_assert(SPLIT != FP8_LARGE_DEPTH || (MT == 1 && ST % 2 == 0),
+                  "a stage belongs to one group");
+    static_assert(!AHEAD || MT == 1, "registers for products of two k blocks");
+};
+
+template <int BM, int BN, int ST, int CM, int CN, int SPLIT, bool BLOCK, bool AHEAD>
+DEV void large_body(const fp8_large_args &a)
+{
+    using c = large_cfg<BM, BN, ST, CM, CN, SPLIT, BLOCK, AHEAD>;
+    constexpr int MT = c::MT, GN = c::GN, CL = CM * CN;
+    extern __shared__ __align__(1024) uint8_t sm[];
+    const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
+    const int kb = (a.k + 127) / 128;
+    const int tiles = a.down * a.across; /* of a cluster */
+    const int rank = CL > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0, rm = rank % CM,
+              rn = rank / CM; /* place in the cluster: down, across */
+    const int cid = (int)blockIdx.x / CL, clusters = (int)gridDim.x / CL;
+    const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0), ring_b = ring + ST * c::A,
+                   staging = ring_b + ST * c::B;
+    const uint32_t ring_sf = staging + 4 * c::BUFFER;
+    float4 *swap = (float4 *)(sm + ST * (c::A + c::B + c::SF) + 4 * c::BUFFER);
+    float *cols =
+        (float *)((uint8_t *)swap + c::SWAP); /* channel scales of the tile, a copy per group */
+    const uint32_t bars = smem_u32(cols) + 2 * BN * 4;
+    auto full = [&](int s) { return bars + s * 8; };
+    auto empty = [&](int s) { return bars + (ST + s) * 8; };
+    if (ring & 1023)
+        __trap();
+    if (tid == 256) {
+        tma_prefetch_map(&a.x);
+        tma_prefetch_map(&a.w);
+        tma_prefetch_map(&a.y);
+    }
+    if (warp == 0 && lane < ST) {
+        mbar_init(full(lane), 1);
+        mbar_init(empty(lane), c::RELEASES * c::PEERS);
+        mbar_init_fence();
+        fence_async_smem();
+    }
+    __syncthreads();
+    if (CL > 1) {
+        cluster_arrive();
+        cluster_wait();
+    }
+    auto place =
+        [&](int t, int &m0,
+            int &n0) { /* groups of a.group row tiles, M fastest inside a group; products below 2^32
+                        */
+                       const int g = a.per.d == 1 ? t : (int)__umulhi((uint32_t)t, a.per.inverse),
+                                 in = t - g * a.per.d;
+                       const bool last = (g + 1) * a.group > a.down;
+                       const int rows = last ? a.last.d : a.full.d,
+                                 across = rows == 1
+                                              ? in
+                                              : (int)__umulhi((uint32_t)in, last ? a.last.inverse
+                                                                                 : a.full.inverse);
+                       m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
+                       n0 = (across * CN + rn) * BN;
+        };
+    auto swizzle = [](int row) {
+        return c::SLAB == 64 ? row % 8 : c::SLAB == 32 ? row / 2 % 4 : row / 4 % 2;
+    }; /* of the buffers of the epilogue */
+    pdl_launch();
+    if (warp >= 8) { /* ---- producer ---- */
+        reg_dec<24>();
+        if (warp == 8) { /* all lanes: see mbar_expect_tx_if */
+            const uint32_t lead = elect_one();
+            int slot = 0;
+            uint32_t ph = 1;
+            const uint16_t column =
+                (uint16_t)(((1 << CM) - 1)
+                           << (CM * rn)); /* the CTAs that share this one's W, and its X */
+            uint16_t row = 0;
+            for (int i = 0; i < CN; i++)
+                row = (uint16_t)(row | 1 << (rm + CM * i));
+            auto load_w = [&](int s, int k, int n0) {
+                mbar_expect_tx_if(lead, full(s), c::A + c::B + c::SF);
+                if (CM == 1)
+                    tma_2d_if(lead, ring_b + s * c::B, &a.w, k * 128, n0, full(s));
+                else
+                    tma_2d_mc_if(lead, ring_b + s * c::B + rm * (c::B / CM), &a.w, k * 128,
+                                 n0 + rm * (BN / CM), full(s), column);
+            };
+            auto load_x = [&](int s, int k, int m0) {
+                if (CN == 1)
+                    tma_2d_if(lead, ring + s * c::A, &a.x, k * 128, m0, full(s));
+                else
+                    tma_2d_mc_if(lead, ring + s * c::A + rn * (c::A / CN), &a.x, k * 128,
+                                 m0 + rn * (BM / CN), full(s), row);
+                if (BLOCK)
+                    tma_2d_if(lead, ring_sf + s * c::SF, &a.x_scales, m0, k, full(s));
+            };
+            int early = 0, m0, n0; /* the first stages of W are asked for before X may be */
+            if (cid < tiles) {
+                place(cid, m0, n0);
+                for (early = min(ST, kb); slot < early; slot++)
+                    load_w(slot, slot, n0);
+                slot = 0;
+            }
+            pdl_wait();
+            for (int t = cid; t < tiles; t += clusters) {
+                place(t, m0, n0);
+                for (int k = 0; k < kb; k++) {
+                    mbar_wait(empty(slot), ph);
+                    if (early)
+                        early--;
+                    else
+                        load_w(slot, k, n0);
+                    load_x(slot, k, m0);
+                    if (++slot == ST) {
+                        slot = 0;
+                        ph ^= 1;
+                    }
+                }
+            }
+        }
+        __syncwarp();
+    } else { /* ---- consumers ---- */
+        reg_inc<240>();
+        const int wg = warp / 4, w = warp % 4, t128 = tid % 128;
+        int slot = 0;
+        uint32_t ph = 0;
+        const uint32_t alo = (ring >> 4) + 0x10000 +
+                             (SPLIT == FP8_LARGE_ROWS ? (uint32_t)wg * (MT * 512) : 0),
+                       blo = (ring_b >> 4) + 0x10000;
+        const uint32_t stage_d = staging + (uint32_t)wg * (2 * c::BUFFER);
+        /* A stage is free for this CTA (peer 0) and for those of its row and column. The products
+         * of a group end together, so its warps share out the telling; in BLOCK a warp has also
+         * read scales and tells all itself. */
+        const int whom = c::LEAN ? lane < 2 ? w + 4 * lane : c::PEERS : lane,
+                  other = whom < CM ? whom - 1 : whom - CM;
+        const bool tells = whom < c::PEERS;
+        const uint32_t peer =
+            CL > 1 ? mapa(bars, (uint32_t)(whom == 0 || !tells ? rank
+                                           : whom < CM         ? other + (other >= rm) + CM * rn
+                                                               : rm + CM * (other + (other >= rn))))
+                   : 0;
+        auto release = [&](int s) {
+            if (whom == 0)
+                mbar_arrive(empty(s));
+            else if (CL > 1 && tells)
+                mbar_arrive_remote(peer + (ST + s) * 8);
+        };
+        if (SPLIT == FP8_LARGE_ROWS && a.late && wg == 1 && cid < tiles)
+            bar_named(3, 256);
+        bool first = SPLIT == FP8_LARGE_ROWS && a.late && wg == 0;
+        auto start_other = [&](int k) {
+            if (first && (k + 1 == a.late || k + 1 == kb)) {
+                bar_named_arrive(3, 256);
+                first = false;
+            }
+        };
+        constexpr int STEP =
+            SPLIT == FP8_LARGE_DEPTH ? 2 : 1; /* k blocks from one of this group to the next */
+        auto next = [&] {
+            slot += STEP;
+            if (slot >= ST) {
+                slot -= ST;
+                ph ^= 1;
+            }
+        };
+        int k0 = SPLIT == FP8_LARGE_DEPTH ? wg : 0; /* the group's first k block of a tile */
+        if (SPLIT == FP8_LARGE_DEPTH)
+            slot = wg;
+        uint32_t buffer = 0;
+        pdl_wait();
+        for (int t = cid; t < tiles; t += clusters) {
+            int m0, n0;
+            place(t, m0, n0);
+            if (SPLIT == FP8_LARGE_ROWS)
+                m0 += wg * c::GM;
+            const int n1 =
+                n0 +
+                (SPLIT == FP8_LARGE_DEPTH ? wg * GN : 0); /* first column that this group stores */
+            const int row0 = m0 + w * 16 + lane / 4;
+            float rs[MT][2], cs[2] = {1, 1}; /* asked for now, used after the main loop */
+#pragma unroll
+            for (int h = 0; h < MT; h++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int r = row0 + h * 64 + e * 8;
+                    rs[h][e] = !BLOCK && r < a.m ? a.scales.x[r * a.scales.x_step] : 1.0f;
+                }
+            if (!BLOCK) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    const int col = t128 + 128 * i;
+                    if (col < GN && n1 + col < a.n)
+                        cs[i] = a.scales.w[n1 + col];
+                }
+            }
+            constexpr int R = BN / 2;
+            float acc[MT][R];
+            const float *sfw_p =
+                a.scales.w + (size_t)(min(n0, a.n - 1) / 128) *
+                                 kb;      /* the last tiles of a cluster may lie outside */
+            float sfw = 0;                /* lane i: scale of W for k block i of the current 32 */
+            auto wait_full = [&](int k) { /* the scales of W are asked for before the wait */
+                                          if (BLOCK && k % 32 < STEP)
+                                              sfw = k / 32 * 32 + lane < kb
+                                                        ? sfw_p[k / 32 * 32 + lane]
+                                                        : 0.0f;
+                                          mbar_wait(full(slot), ph);
+            };
+            auto scales =
+                [&](int k, int h,
+                    float(&s)[2]) { /* of the rows lane / 4 and lane / 4 + 8, times that of W */
+                                    if (!BLOCK)
+                                        return;
+                                    const float sw = __shfl_sync(~0u, sfw, k % 32);
+                                    const float *p = (const float *)(sm + (ring_sf - ring)) +
+                                                     slot * BM +
+                                                     (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) +
+                                                     h * 64 + w * 16 + lane / 4;
+                                    s[0] = p[0] * sw;
+                                    s[1] = p[8] * sw;
+                };
+            auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2]) {
+#pragma unroll
+                for (int i = 0; i < R; i++)
+                    to[i] = BLOCK ? fmaf(d[i], s[i % 4 / 2], to[i]) : to[i] + d[i];
+            };
+#pragma unroll
+            for (int h = 0; h < MT; h++)
+#pragma unroll
+                for (int i = 0; i < R; i++)
+                    acc[h][i] = 0;
+            if (AHEAD) { /* the products of a k block meet the additions of the one before */
+                float d0[R], d1[R], s0[2], s1[2];
+                int p0, p1; /* their stages */
+                auto multiply = [&](int k, float(&d)[R], float(&s)[2], int &p) {
+                    wait_full(k);
+                    scales(k, 0, s);
+                    wg_fence();
+                    kblock<BN>::ss(d, alo + slot * (c::A / 16), blo + slot * (c::B / 16), 0);
+                    wg_commit();
+                    start_other(k);
+                    p = slot;
+                    next();
+                };
+                auto finish = [&](float(&d)[R], const float(&s)[2], int p) {
+                    pin(d);
+                    release(p);
+                    add(acc[0], d, s);
+                };
+                if (k0 < kb)
+                    multiply(k0, d0, s0, p0);
+                for (int k = k0 + STEP;;
+                     k += 2 * STEP) { /* no branch between products and their wait: the assembler
+                                         must see the order */
+                    if (k >= kb) {
+                        wg_wait<0>();
+                        if (k0 < kb)
+                            finish(d0, s0, p0);
+                        break;
+                    }
+                    multiply(k, d1, s1, p1);
+                    wg_wait<1>();
+                    finish(d0, s0, p0);
+                    if (k + STEP >= kb) {
+                        wg_wait<0>();
+                        finish(d1, s1, p1);
+                        break;
+                    }
+                    multiply(k + STEP, d0, s0, p0);
+                    wg_wait<1>();
+                    finish(d1, s1, p1);
+                }
+            } else {
+                for (int k = k0; k < kb; k += STEP) {
+                    wait_full(k);
+#pragma unroll
+                    for (int h = 0; h < MT; h++) {
+                        float d[R], s[2];
+                        scales(k, h, s);
+                        wg_fence();
+                        kblock<BN>::ss(d, alo + slot * (c::A / 16) + h * 512,
+                                       blo + slot * (c::B / 16), 0);
+                        wg_commit();
+                        wg_wait<0>();
+                        pin(d);
+                        if (h == MT - 1) {
+                            release(slot);
+                            start_other(k);
+                        } /* the other's products meet the additions below */
+                        add(acc[h], d, s);
+                    }
+                    next();
+                }
+            }
+            if (SPLIT == FP8_LARGE_DEPTH) { /* each group gets the other's sums of its half of the
+                                               columns; deterministic, a sum of two */
+                k0 = (k0 ^ kb) & 1;
+                if (t != cid)
+                    bar_named(7, 256); /* those of the tile before were read */
+                auto half = [&](bool right, int i) {
+                    return right ? acc[0][R / 2 + i] : acc[0][i];
+                };
+#pragma unroll
+                for (int i = 0; i < R / 2; i += 4)
+                    swap[(wg * (R / 8) + i / 4) * 128 + t128] = make_float4(
+                        half(!wg, i), half(!wg, i + 1), half(!wg, i + 2), half(!wg, i + 3));
+                bar_named(6, 256);
+#pragma unroll
+                for (int i = 0; i < R / 2; i += 4) {
+                    const float4 f = swap[((wg ^ 1) * (R / 8) + i / 4) * 128 + t128];
+                    const float g[4] = {f.x, f.y, f.z, f.w};
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        acc[0][i + e] = half(wg, i + e) + g[e];
+                }
+            }
+            /* epilogue: the groups share nothing, so they may drift apart by as many k blocks as
+             * the ring holds */
+            float *my_cols = cols + wg * BN;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int col = t128 + 128 * i;
+                if (col < GN)
+                    my_cols[col] = cs[i];
+            }
+            bar_named(1 + wg, 128);
+            auto epilogue =
+                [&](auto with_bias) { /* two instances: a branch inside would keep the columns from
+                                         overlapping */
+                                      constexpr bool BIAS = decltype(with_bias)::value;
+#pragma unroll
+                                      for (int h = 0; h < MT; h++)
+#pragma unroll
+                                          for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
+                                              const uint32_t to = stage_d + buffer * c::BUFFER;
+                                              constexpr int G = c::SLAB / 8;
+                                              float2 scale[G]; /* all before the first store: the
+                                                                  assembler keeps the order of
+                                                                  shared accesses */
+#pragma unroll
+                                              for (int g = 0; g < G; g++)
+                                                  scale[g] =
+                                                      *(const float2 *)(my_cols + slab * c::SLAB +
+                                                                        g * 8 + 2 * (lane % 4));
+#pragma unroll
+                                              for (int g = 0; g < G;
+                                                   g += 2) { /* two groups of 8 columns: one
+                                                                stmatrix of four 8x8 */
+                                                  uint32_t o[4];
+#pragma unroll
+                                                  for (int i = 0; i < 2; i++) {
+                                                      const int col = slab * c::SLAB + (g + i) * 8 +
+                                                                      2 * (lane % 4),
+                                                                r = (slab * c::SLAB / 8 + g + i) *
+                                                                    4;
+                                                      const float2 s = scale[g + i];
+                                                      float2 b = make_float2(0, 0);
+                                                      if (BIAS && n1 + col < a.n)
+                                                          b.x = __ldg(a.scales.bias + n1 + col);
+                                                      if (BIAS && n1 + col + 1 < a.n)
+                                                          b.y = __ldg(a.scales.bias + n1 + col + 1);
+#pragma unroll
+                                                      for (int e = 0; e < 2; e++) {
+                                                          o[2 * i + e] =
+                                                              BIAS
+                                                                  ? bf16x2(
+                                                                        fmaf(rs[h][e],
+                                                                             acc[h][r + 2 * e] *
+                                                                                 s.x,
+                                                                             b.x),
+                                                                        fmaf(rs[h][e],
+                                                                             acc[h][r + 2 * e + 1] *
+                                                                                 s.y,
+                                                                             b.y))
+                                                                  : bf16x2(
+                                                                        rs[h][e] *
+                                                                            (acc[h][r + 2 * e] *
+                                                                             s.x),
+                                                                        rs[h][e] *
+                                                                            (acc[h][r + 2 * e + 1] *
+                                                                             s.y));
+                                                      }
+                                                  }
+                                                  const int row = w * 16 + (lane / 8 % 2) * 8 +
+                                                                  lane % 8,
+                                                            in =
+                                                                g +
+                                                                lane / 16; /* row in the m64 tile, 8
+                                                                              columns in the slab */
+                                                  stmatrix4(to + row * (c::SLAB * 2) +
+                                                                ((in ^ swizzle(row)) * 16),
+                                                            o[0], o[1], o[2], o[3]);
+                                              }
+                                              const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
+                                              if (t128 == 0)
+                                                  bulk_wait_read(); /* the other buffer was stored:
+                                                                       after the barrier it may be
+                                                                       written */
+                                              fence_async_smem();
+                                              bar_named(1 + wg, 128);
+                                              if (!a.y_plain) {
+                                                  if (t128 == 0 && n2 < a.n && m1 < a.m) {
+                                                      tma_store_2d(&a.y, to, n2, m1);
+                                                      bulk_commit();
+                                                  }
+                                              } else {
+#pragma unroll 1
+                                                  for (int i = t128; i < 64 * c::SLAB; i += 128) {
+                                                      const int row = i / c::SLAB,
+                                                                col = i % c::SLAB,
+                                                                at = (col / 8) ^ swizzle(row);
+                                                      if (m1 + row < a.m && n2 + col < a.n)
+                                                          ((uint16_t *)
+                                                               a.y_plain)[(m1 + row) * a.y_stride +
+                                                                          n2 + col] =
+                                                              *(const uint16_t *)(sm + (to - ring) +
+                                                                                  row * (c::SLAB *
+                                                                                         2) +
+                                                                                  at * 16 +
+                                                                                  col % 8 * 2);
+                                                  }
+                                              }
+                                          }
+                };
+            if (a.scales.bias)
+                epilogue(yes{});
+            else
+                epilogue(no{});
+        }
+        if (t128 == 0)
+            bulk_wait_all();
+    }
+    if (CL > 1) {
+        cluster_arrive();
+        cluster_wait();
+    } /* the peer may still arrive on this CTA's barriers */
+}
+
+#endif

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gemm_small.cuh - Y[M,N] (bf16) = X[M,K] . W[N,K]^T (e4m3fn) + bias for few rows of X ("tokens",
+ * up to a few hundred), K % 16 == 0, on sm_90a.
+ *
+ * The operands are swapped: the rows of W are the 64 rows of a product, the tokens its n = 8..128,
+ * so that no row of X is padded to 64. A cluster of C blocks splits K; its partial sums travel into
+ * the shared memory of the block that owns those tokens, are added there in a fixed order (no
+ * workspace, and always the same bits) and stored. 8 warps   two groups: they halve the rows of W
+ * (BR is 128), the tokens (BT >= 64), or K (BT <= 32) 1 warp    producer: asks for the first stages
+ * of W before it waits for the kernel before, for X after it Sums of 128 columns are made by the
+ * tensor cores and added in fp32; with BLOCK times their scales, 1x128 of X and 128x128 of W. To be
+ * launched with the cluster attribute even for C = 1: st.async does not complete in a launch
+ * without it. */
+#ifndef FP8_KERNELS_GEMM_SMALL_CUH
+#define FP8_KERNELS_GEMM_SMALL_CUH
+
+#include "backend/cuda/kernels/sm90.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
+#include "backend/cuda/sm90_args.h"
+
+template <int BR, int BT, bool BLOCK, int C> struct small_cfg {
+    static constexpr bool HALF_K = fp8_small_halves_k(BR, BT), RESIDENT = fp8_small_resident(BT);
+    static constexpr int KPS = fp8_small_blocks(BR, BT), PER_SM = fp8_small_per_sm(BR, BT);
+    static constexpr int THREADS = fp8_small_threads(BR, BT);
+    static constexpr int TOK = fp8_small_group_tokens(BR, BT);
+    static constexpr int J = TOK / 8, R = TOK / 2; /* groups of 8 tokens, registers of sums */
+    static constexpr int WARPS = fp8_small_warps(BR, BT);
+    static constexpr bool DIRECT = BT <= 16; /* partial sums by st.async (a low latency, 4 to 8
+                                                bytes a clock); else by bulk copies */
+    static constexpr bool WIDE = fp8_small_wide(BT), IN_RING = fp8_small_in_ring(BT, C);
+    static constexpr int A = fp8_small_w_bytes(BR, BT), B = fp8_small_x_bytes(BR, BT);
+    static constexpr int SF_ROW = fp8_small_scale_row(BT),
+                         SF = fp8_small_scale_bytes(BR, BT, BLOCK);
+    static constexpr bool LEAN = SF == 0; /* one arrival of a group frees a stage, else (it holds
+                                             scales) one of a warp */
+    /* Block o of the cluster sums and stores the groups of 8 tokens first(o) to first(o + 1) - 1.
+     */
+    static __host__ __device__ constexpr int first(int o)
+    {
+        return J * o / C;
+    }
+    static __host__ __device__ constexpr int own(int o)
+    {
+        return first(o + 1) - first(o);
+    }
+    static constexpr int MOST = fp8_small_owned(BR, BT, C), OWNERS = C < J ? C : J;
+    /* The sums of one source for one owner: [warp][group of 8 tokens][lane]. */
+    static constexpr int REGION = fp8_small_region(BR, BT, C);
+    static constexpr int RECV = fp8_small_received(BR, BT, C), PAIR = fp8_small_pair(BR, BT);
+    static constexpr int STORE_ROWS = fp8_small_store_rows(BR, BT, C); /* tokens of a store */
+};
+
+/* ---- this CTA's slice of X into shared memory: [k block][BT][128], swizzled as the tensor core
+ * wants it, zeros past K; scales [k block][BT] (BLOCK). All 256 consumer threads. ---- */
+template <int BT, bool BLOCK>
+DEV void load_slice(const fp8_small_args &a, int kb0, int nk, uint8_t *codes, float *scales)
+{
+    constexpr int T = BT / 8,
+                  HELD = 4; /* tokens of a warp; units of 16 codes that are asked for at once */
+    const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
+    const int mp = a.m <= 1   ? 1
+                   : a.m <= 2 ? 2
+                   : a.m <= 4 ? 4
+                              : 8,
+              token0 = warp % mp, step = 8 / mp * 32, first = warp / mp * 32 + lane;
+    const int units = nk * 8, inside = min(units, a.k / 16 - kb0 * 8);
+    const int64_t stride = a.x_codes_stride / 16;
+    const uint4 *x = (const uint4 *)a.x_codes + token0 * stride + kb0 * 8;
+    for (int j0 = first; j0 < units; j0 += HELD * step) {
+        uint4 v[T][HELD];
+#pragma unroll
+        for (int i = 0; i < T; i++)
+#pragma unroll
+            for (int h = 0; h < HELD; h++)
+                v[i][h] = token0 + 8 * i < a.m && j0 + h * step < inside
+                              ? __ldcg(x + 8 * i * stride + j0 + h * step)
+                              : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < T; i++)
+#pragma unroll
+            for (int h = 0; h < HELD; h++) {
+                const int token = token0 + 8 * i, j = j0 + h * step;
+                if (token < a.m && j < units)
+                    *(uint4 *)(codes + j / 8 * (BT * 128) + token * 128 +
+                               ((j % 8) ^ (token % 8)) * 16) = v[i][h];
+            }
+    }
+    if (BLOCK)
+        for (int i = tid; i < nk * BT; i += 256)
+            if (i % BT < a.m)
+                scales[i] =
+                    __ldcg(a.scales.x + (size_t)(kb0 + i / BT) * a.scales.x_stride + i % BT);
+    fence_async_smem();
+    bar_named(1, 256);
+}
+template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small_args &a)
+{
+    using c = small_cfg<BR, BT, BLOCK, C>;
+    constexpr int R = c::R, J = c::J, KPS = c::KPS;
+    extern __shared__ __align__(1024) uint8_t sm[];
+    __shared__ alignas(8) uint64_t full[16], empty[16], arrived,
+        free_again; /* arrived: partial sums; free_again: they were read, or the ring may hold them
+                     */
+    __shared__ alignas(16) float w_scale[2][BR], w_bias[2][BR],
+        x_scale[2][BT]; /* of this tile and of the one before */
+    auto uniform = [](uint32_t v) {
+        return __shfl_sync(~0u, v, 0);
+    }; /* the compiler then knows that a warp agrees, and keeps it */
+    const int rank = C == 1 ? 0 : (int)uniform(cluster_rank()),
+              clusters = (int)uniform(cluster_count()), cluster = (int)uniform(cluster_id());
+    const int tid = threadIdx.x, warp = (int)uniform((uint32_t)tid / 32), lane = tid % 32,
+              S = a.stages;
+    const int kb = (a.k + 127) / 128, slice = (kb + C - 1) / C, kb0 = kb * rank / C,
+              nk = kb * (rank + 1) / C - kb0, ns = (nk + KPS - 1) / KPS;
+    const int mt = a.m <= BT ? 1 : (a.m + BT - 1) / BT, tiles = mt * ((a.n + BR - 1) / BR);
+    const uint32_t ring = uniform(smem_u32(sm)), ring_b = ring + S * c::A,
+                   codes = ring_b + S * c::B,
+                   ring_sf = codes + (c::RESIDENT ? slice * BT * 128 : 0);
+    const uint32_t after =
+        (ring_sf + S * c::SF + (c::RESIDENT && BLOCK ? slice * BT * 4 : 0) + 1023) / 1024 * 1024;
+    const uint32_t recv = c::IN_RING ? ring : after + c::PAIR, staging = recv + c::RECV,
+                   out = c::IN_RING ? ring : after; /* the stores reuse what was received */
+    const uint32_t full_bar = uniform(smem_u32(full)), empty_bar = uniform(smem_u32(empty)),
+                   arrived_bar = uniform(smem_u32(&arrived)),
+                   free_bar = uniform(smem_u32(&free_again));
+    float *scales = (float *)(sm + (ring_sf - ring)); /* RESIDENT and BLOCK */
+    pdl_launch();
+    if (warp >= 8) { /* ---- producer ---- */
+        if (c::PER_SM == 1)
+            reg_dec<24>();
+        if (warp == 8) {
+            if (lane == 0) {
+                tma_prefetch_map(&a.w);
+                if (!c::RESIDENT)
+                    tma_prefetch_map(&a.x);
+                if (c::WIDE)
+                    tma_prefetch_map(&a.y);
+            }
+            if (lane < S) {
+                mbar_init(full_bar + lane * 8, 1);
+                mbar_init(empty_bar + lane * 8, c::LEAN ? 2 : 8);
+            }
+            if (lane == 16)
+                mbar_init(arrived_bar, 1);
+            if (lane == 17)
+                mbar_init(free_bar, c::OWNERS);
+            mbar_init_fence();
+            fence_async_smem();
+        }
+        __syncwarp();
+        bar_named_arrive(3, c::THREADS); /* nobody waits for the copies */
+        cluster_arrive_relaxed();
+        if (warp == 8) {
+            const int mine = (tiles - cluster + clusters - 1) / clusters, total = mine * ns;
+            const uint64_t policy = mt == 1 ? policy_evict_first() : policy_evict_normal();
+            const uint32_t lead = elect_one();
+            auto blocks = [&](int s) { return min(KPS, nk - s * KPS); };
+            auto load_w = [&](int slot, int n0, int s) {
+                const int n = blocks(s);
+                mbar_expect_tx_if(
+                    lead, full_bar + slot * 8,
+                    (uint32_t)n *
+                        (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
+                for (int p = 0; p < n; p++)
+                    tma_2d_hint_if(lead, ring + slot * c::A + p * (BR * 128), &a.w,
+                                   (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
+            };
+            auto load_x = [&](int slot, int m0, int s) {
+                for (int p = 0; p < blocks(s); p++) {
+                    tma_2d_if(lead, ring_b + slot * c::B + p * (BT * 128), &a.x,
+                              (kb0 + s * KPS + p) * 128, m0, full_bar + slot * 8);
+                    if (c::SF)
+                        tma_2d_if(lead, ring_sf + slot * c::SF + p * c::SF_ROW, &a.x_scales, m0,
+                                  kb0 + s * KPS + p, full_bar + slot * 8);
+                }
+            };
+            auto walk = [&](int from, int to,
+                            auto each) { /* stages from..to - 1 of this CTA: each(stage, m0 and n0
+                                            of the tile, stage of the tile) */
+                                         int i = from;
+                                         for (int tile = cluster + (ns ? from / ns : 0) * clusters,
+                                                  s = ns ? from % ns : 0;
+                                              i < to; tile += clusters, s = 0) {
+                                             const int m0 = mt == 1 ? 0 : tile % mt * BT,
+                                                       n0 = (mt == 1 ? tile : tile / mt) * BR;
+                                             for (; s < ns && i < to; s++, i++)
+                                                 each(i, m0, n0, s);
+                                         }
+            };
+            const int ahead = min(S, total);
+            if (ahead) { /* W at once, X when it is there */
+                walk(0, ahead, [&](int i, int, int n0, int s) { load_w(i, n0, s); });
+                walk(ahead, min(S + a.prefetch, total), [&](int, int, int n0, int s) {
+                    for (int p = 0; p < blocks(s); p++)
+                        tma_prefetch_2d_if(lead, &a.w, (kb0 + s * KPS + p) * 128, n0);
+                });
+            }
+            if (!c::RESIDENT) {
+                pdl_wait();
+                walk(0, ahead, [&](int i, int m0, int, int s) { load_x(i, m0, s); });
+            }
+            int slot = ahead == S ? 0 : ahead;
+            uint32_t phase = 0;
+            walk(ahead, total, [&](int, int m0, int n0, int s) {
+                mbar_wait(empty_bar + slot * 8, phase);
+                load_w(slot, n0, s);
+                if (!c::RESIDENT)
+                    load_x(slot, m0, s);
+                if (++slot == S) {
+                    slot = 0;
+                    phase ^= 1;
+                }
+            });
+        }
+        __syncwarp();
+        cluster_wait();
+    } else { /* ---- consumers ---- */
+        if (c::PER_SM == 1)
+            reg_inc<240>();
+        cluster_arrive_relaxed();
+        bar_named(3, c::THREADS);
+        const int mine = (tiles - cluster + clusters - 1) / clusters;
+        const int wg = warp / 4, w = warp % 4;
+        pdl_wait();
+        if (c::RESIDENT)
+            load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
+        cluster_wait();
+        const uint32_t a_lo = (ring >> 4) + 0x10000 +
+                              (c::HALF_K   ? wg * (BR * 8)
+                               : BR == 128 ? wg * 512
+                                           : 0);
+        const uint32_t b_lo = ((c::RESIDENT ? codes : ring_b) >> 4) + 0x10000 +
+                              (BR == 64 && !c::HALF_K      ? wg * (c::TOK * 8)
+                               : c::HALF_K && !c::RESIDENT ? wg * (BT * 8)
+                                                           : 0);
+        const bool pairs =
+            ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 2) % 4 == 0; /* of Y at once */
+        int slot = 0, parity = 0;
+        uint32_t phase = 0;
+        auto release = [&](int s) {
+            if ((c::LEAN ? tid % 128 : lane) == 0)
+                mbar_arrive(empty_bar + s * 8);
+        };
+        for (int i = 0; i < mine; i++, parity ^= 1) {
+            const int tile = cluster + i * clusters, m0 = mt == 1 ? 0 : tile % mt * BT,
+                      n0 = (mt == 1 ? tile : tile / mt) * BR;
+            float sw = 1, bias = 0, sx = 1; /* asked for now, used after the main loop */
+            if (tid < BR && n0 + tid < a.n) {
+                if (!BLOCK)
+                    sw = a.scales.w[n0 + tid];
+                if (a.scales.bias)
+                    bias = a.scales.bias[n0 + tid];
+            }
+            if (!BLOCK && tid < BT && m0 + tid < a.m)
+                sx = a.scales.x[(m0 + tid) * a.scales.x_step];
+            const float *block_scale = a.scales.w + (size_t)(n0 / 128) * kb + kb0;
+            float acc[R],
+                ws = 0; /* ws: lane l has the scale of W for k block l of the current 32 */
+#pragma unroll
+            for (int r = 0; r < R; r++)
+                acc[r] = 0;
+            {
+                for (int s = 0; s < ns; s++) {
+                    if (c::WIDE && s == 0 && wg == 1)
+                        bar_named(
+                            6,
+                            256); /* half a step late: one group multiplies while the other adds */
+                    if (BLOCK && s * KPS % 32 == 0)
+                        ws = s * KPS + lane < nk ? block_scale[s * KPS + lane] : 0.0f;
+                    mbar_wait(full_bar + slot * 8, phase);
+#pragma unroll
+                    for (int p0 = 0; p0 < (c::HALF_K ? 1 : KPS); p0++) {
+                        const int p = c::HALF_K ? wg : p0, k = s * KPS + p;
+                        if (k < nk) {
+                            const float block = BLOCK ? __shfl_sync(~0u, ws, k % 32) : 1.0f;
+                            const float *xs = c::RESIDENT
+                                                  ? scales + k * BT
+                                                  : (const float *)(sm + (ring_sf - ring) +
+                                                                    slot * c::SF + p * c::SF_ROW) +
+                                                        (BR == 64 && !c::HALF_K ? wg * c::TOK : 0);
+                            float d[R];
+                            wg_fence();
+                            kblock<c::TOK>::ss(
+                                d, a_lo + slot * (c::A / 16) + (c::HALF_K ? 0 : p0 * (BR * 8)),
+                                b_lo + (c::RESIDENT
+                                            ? k * (BT * 8)
+                                            : slot * (c::B / 16) + (c::HALF_K ? 0 : p0 * (BT * 8))),
+                                0);
+                            wg_commit();
+                            float2 f[c::J]; /* the scales of X, read under the products */
+                            if (BLOCK) {
+#pragma unroll
+                                for (int j = 0; j < c::J; j++)
+                                    f[j] = *(const float2 *)(xs + 8 * j + 2 * (lane % 4));
+                            }
+                            wg_wait<0>();
+                            pin(d);
+                            if (c::HALF_K || p0 == KPS - 1 || k + 1 == nk)
+                                release(slot);
+                            if (c::WIDE && s == 0 && wg == 0)
+                                bar_named_arrive(6, 256);
+#pragma unroll
+                            for (int r = 0; r < R; r++)
+                                acc[r] = BLOCK
+                                             ? fmaf(d[r], (r % 2 ? f[r / 4].y : f[r / 4].x) * block,
+                                                    acc[r])
+                                             : acc[r] + d[r];
+                        } else if (c::HALF_K)
+                            release(slot);
+                    }
+                    if (++slot == S) {
+                        slot = 0;
+                        phase ^= 1;
+                    }
+                }
+            }
+            /* ---- partial sums to their owners, scales, store ---- */
+            if (tid < BR) {
+                w_scale[parity][tid] = sw;
+                w_bias[parity][tid] = bias;
+            }
+            if (tid < BT)
+                x_scale[parity][tid] = sx;
+            float4 *half = (float4 *)(sm + (after - ring)) + parity * (R / 4 * 128) + tid % 128;
+            if (c::HALF_K && wg == 1)
+#pragma unroll
+                for (int j = 0; j < J; j++)
+                    half[j * 128] =
+                        make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
+            if (c::WIDE && tid % 128 < J)
+                bulk_wait_read();
+            bar_named(1, 256);
+            if (c::HALF_K && wg == 0)
+#pragma unroll
+                for (int j = 0; j < J; j++) {
+                    const float4 f = half[j * 128];
+                    acc[4 * j] += f.x;
+                    acc[4 * j + 1] += f.y;
+                    acc[4 * j + 2] += f.z;
+                    acc[4 * j + 3] += f.w;
+                }
+            const bool holds = !c::HALF_K || wg == 0, owner = c::own(rank) > 0;
+            if (C > 1) {
+                const uint32_t at = (uint32_t)(c::HALF_K ? w : warp) *
+                                    (c::MOST * 512); /* of this warp in a region */
+                if (c::IN_RING && owner && tid < C)
+                    mbar_arrive_remote(mapa(free_bar, (uint32_t)tid)); /* this ring may hold sums */
+                if (!c::IN_RING && i)
+                    mbar_wait_cluster(free_bar,
+                                      (i - 1) & 1); /* the sums of the tile before were read */
+                if (holds) {
+#pragma unroll
+                    for (int o = 0; o < C; o++) {
+                        if (c::own(o) == 0 || o == rank)
+                            continue;
+                        const uint32_t to = mapa(recv + (uint32_t)(rank - (rank > o)) * c::REGION +
+                                                     at + lane * 16,
+                                                 (uint32_t)o),
+                                       to_bar = mapa(arrived_bar, (uint32_t)o);
+                        float4 *from =
+                            (float4 *)(sm + (staging - ring) + (o - (o > rank)) * c::REGION + at) +
+                            lane;
+#pragma unroll
+                        for (int j = c::first(o); j < c::first(o + 1); j++) {
+                            const int in = j - c::first(o);
+                            if (c::DIRECT)
+                                st_async4(to + in * 512, acc[4 * j], acc[4 * j + 1], acc[4 * j + 2],
+                                          acc[4 * j + 3], to_bar);
+                            else
+                                from[in * 32] = make_float4(acc[4 * j], acc[4 * j + 1],
+                                                            acc[4 * j + 2], acc[4 * j + 3]);
+                        }
+                    }
+                    if (!c::DIRECT) {
+                        fence_async_smem();
+                        __syncwarp();
+                        const int o = lane;
+                        if (o < C && o != rank && c::own(o)) {
+                            if (c::IN_RING)
+                                mbar_wait_cluster(free_bar, 0);
+                            bulk_to_cta(mapa(recv + (uint32_t)(rank - (rank > o)) * c::REGION + at,
+                                             (uint32_t)o),
+                                        staging + (uint32_t)(o - (o > rank)) * c::REGION + at,
+                                        c::MOST * 512, mapa(arrived_bar, (uint32_t)o));
+                        }
+                        __syncwarp();
+                    }
+                }
+                if (owner) {
+                    if (tid == 0)
+                        mbar_expect_tx(arrived_bar,
+                                       (C - 1) *
+                                           (c::DIRECT ? c::own(rank) * c::WARPS * 512 : c::REGION));
+                    mbar_wait_cluster(arrived_bar, i & 1);
+                    if (holds)
+#pragma unroll
+                        for (int o = 0; o < C; o++) {
+                            if (o != rank)
+                                continue;
+#pragma unroll 1
+                            for (int q = 0; q + 1 < C;
+                                 q++) { /* in the order of the ranks, this one first */
+                                const float4 *from =
+                                    (const float4 *)(sm + (recv - ring) + q * c::REGION + at) +
+                                    lane;
+#pragma unroll
+                                for (int j = c::first(o); j < c::first(o + 1); j++) {
+                                    const float4 f = from[(j - c::first(o)) * 32];
+                                    acc[4 * j] += f.x;
+                                    acc[4 * j + 1] += f.y;
+                                    acc[4 * j + 2] += f.z;
+                                    acc[4 * j + 3] += f.w;
+                                }
+                            }
+                        }
+                    bar_named(1, 256);
+                    if (!c::IN_RING && i + 1 < mine && tid < C)
+                        mbar_arrive_remote(mapa(
+                            free_bar, (uint32_t)tid)); /* at the end nobody waits for it any more */
+                }
+                if (!c::DIRECT && i + 1 == mine)
+                    cluster_arrive_relaxed(); /* all that was sent here is here */
+            }
+            if (!owner || !holds)
+                continue;
+            const int row = (BR == 128 ? wg * 64 : 0) + w * 16,
+                      token0 = BR == 64 && !c::HALF_K ? wg * c::TOK : 0; /* of the tile */
+            const float s0 = w_scale[parity][row + lane / 4],
+                        s1 = w_scale[parity][row + 8 + lane / 4],
+                        b0 = w_bias[parity][row + lane / 4],
+                        b1 = w_bias[parity][row + 8 + lane / 4];
+            {
+                const uint32_t to = out + (uint32_t)wg * (c::MOST * 1024);
+#pragma unroll
+                for (int o = 0; o < C; o++) {
+                    if (o != rank)
+                        continue;
+                    float2 xs[c::MOST]; /* all before the first store: the assembler keeps the order
+                                           of shared accesses */
+#pragma unroll
+                    for (int j = c::first(o); j < c::first(o + 1); j++)
+                        xs[j - c::first(o)] =
+                            *(const float2 *)&x_scale[parity][token0 + 8 * j + 2 * (lane % 4)];
+#pragma unroll
+                    for (int j = c::first(o); j < c::first(o + 1);
+                         j++) { /* 16 rows of W x 8 tokens */
+                        const int token = token0 + 8 * j;
+                        const float2 x = xs[j - c::first(o)];
+                        uint32_t y2[2] = {bf16x2(fmaf(x.x, s0 * acc[4 * j], b0),
+                                                 fmaf(x.y, s0 * acc[4 * j + 1], b0)),
+                                          bf16x2(fmaf(x.x, s1 * acc[4 * j + 2], b1),
+                                                 fmaf(x.y, s1 * acc[4 * j + 3], b1))};
+                        if (c::WIDE)
+                            stmatrix2_trans(to + (j - c::first(o)) * 1024 + lane % 8 * 128 +
+                                                (((2 * w + lane / 8 % 2) ^ (lane % 8)) * 16),
+                                            y2[0], y2[1]);
+                        else
+#pragma unroll
+                            for (int e = 0; e < 2; e++) {
+                                y2[e] = transpose8(y2[e]);
+                                const int m = m0 + token + lane / 4,
+                                          n = n0 + row + e * 8 + 2 * (lane % 4);
+                                uint16_t *y = (uint16_t *)a.y_plain + m * a.y_stride + n;
+                                if (m < a.m && n < a.n) {
+                                    if (pairs && n + 1 < a.n)
+                                        *(uint32_t *)y = y2[e];
+                                    else {
+                                        *y = (uint16_t)y2[e];
+                                        if (n + 1 < a.n)
+                                            y[1] = (uint16_t)(y2[e] >> 16);
+                                    }
+                                }
+                            }
+                    }
+                }
+                if (c::WIDE) {
+                    const int rows = 8 * c::own(rank), n = n0 + (BR == 128 ? wg * 64 : 0),
+                              m = m0 + token0 + 8 * c::first(rank);
+                    fence_async_smem();
+                    bar_named(4 + wg, 128);
+                    if (a.by_bulk) {
+                        const int t = tid % 128 * c::STORE_ROWS;
+                        if (t < rows && n < a.n && m + t < a.m) {
+                            tma_store_2d(&a.y, to + t * 128, n, m + t);
+                            bulk_commit();
+                        }
+                    } else
+#pragma unroll 1
+                        for (int e = tid % 128; e < rows * 64; e += 128) {
+                            const int t = e / 64, col = e % 64;
+                            if (m + t < a.m && n + col < a.n)
+                                ((uint16_t *)a.y_plain)[(m + t) * a.y_stride + n + col] =
+                                    *(const uint16_t *)(sm + (to - ring) + t * 128 +
+                                                        ((col / 8) ^ (t % 8)) * 16 + col % 8 * 2);
+                        }
+                }
+            }
+        }
+        if (!c::DIRECT && C > 1)
+            cluster_wait(); /* nothing is read from here any more */
+        if (c::WIDE && tid % 128 < J)
+            bulk_wait_all();
+    }
+}
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90.h - products by the tensor cores of compute capability 9.0: Y[M,N] (bf16) = X[M,K] W[N,K]^T,
+ * e4m3fn, K in 16s, rows aligned to 16 bytes. Which instance of gemm_small.cuh or gemm_large.cuh is
+ * estimated to be the fastest, and how it is launched. */
+#ifndef FP8_BACKEND_CUDA_SM90_H
+#define FP8_BACKEND_CUDA_SM90_H
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/sm90_args.h"
+
+/* An instance: rows and cols are of X and of W in a large one, of W and of X in a small one. */
+typedef struct fp8_sm90_version {
+    fp8_cuda_kernel kernel;
+    bool small, block;
+    int32_t rows, cols;
+    int32_t stages, down, across, split, late;
+    bool ahead;     /* large only, as the line before */
+    int32_t per_sm; /* small: blocks for which the ring leaves room on an SM */
+} fp8_sm90_version;
+/* Version i; NULL past the last. Any thread. */
+const fp8_sm90_version *fp8_sm90_at(size_t i);
+
+enum { FP8_SM90_MOST = 1 << 27 }; /* of m, n and k */
+
+typedef struct fp8_sm90_problem {
+    int32_t m, n, k;
+    bool block;     /* scales 1x128 and 128x128; else by rows and channels */
+    bool invariant; /* the choice must not depend on m */
+} fp8_sm90_problem;
+
+/* Estimated time in us; negative: not for this problem. */
+float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *version,
+                        const fp8_sm90_problem *problem);
+/* The version with the least estimate; NULL if there is none, or none for this device. */
+const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device,
+                                        const fp8_sm90_problem *problem);
+
+/* How many clusters of so many blocks run at once, with so many blocks on an SM (1 or 2). */
+int32_t fp8_sm90_clusters(const fp8_cuda_device *device, int32_t cluster, int32_t per_sm);
+
+/* The ring and the grid of a small version. */
+typedef struct fp8_sm90_plan {
+    int32_t clusters, stages, shared_bytes, waves, blocks; /* blocks: of K for a block */
+} fp8_sm90_plan;
+/* false: there is no room. */
+bool fp8_sm90_plan_small(const fp8_cuda_device *device, const fp8_sm90_version *version,
+                         const fp8_sm90_problem *problem, fp8_sm90_plan *out);
+
+/* Where the matrices of a problem lie; all checked. */
+typedef struct fp8_sm90_matrices {
+    const uint8_t *x, *w;
+    void *y;
+    int64_t x_stride, w_stride, y_stride; /* elements from row to row */
+    fp8_sm90_scales scales;
+} fp8_sm90_matrices;
+
+/* Enqueues a version that was chosen for the problem. Errors: those of fp8_cuda_launch. */
+fp8_status fp8_sm90_launch(const fp8_cuda_device *device, const fp8_sm90_version *version,
+                           const fp8_sm90_problem *problem, const fp8_sm90_matrices *matrices,
+                           void *stream, fp8_error *err);
+
+#endif

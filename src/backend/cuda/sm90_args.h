@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_args.h - what gemm_small.cu and gemm_large.cu are told, and the lists of their instances
+ * with the sizes that host and kernels must agree about; see kernel_args.h. All matrices are
+ * row-major: X[M,K] and W[N,K] e4m3fn, Y[M,N] bf16. */
+#ifndef FP8_BACKEND_CUDA_SM90_ARGS_H
+#define FP8_BACKEND_CUDA_SM90_ARGS_H
+
+#include "backend/cuda/kernel_args.h"
+
+#ifdef __cplusplus
+#define FP8_SIZE constexpr int /* of shared memory, in bytes, or of tiles */
+#else
+#define FP8_SIZE static inline int
+#endif
+
+/* A descriptor of a tensor for bulk copies, made by cuTensorMapEncodeTiled. NVIDIA's type has an
+ * alignment that depends on the toolkit; this is the strictest. */
+typedef struct fp8_tensor_map {
+#ifdef __cplusplus
+    alignas(128)
+#else
+    _Alignas(128)
+#endif
+        uint64_t opaque[16];
+} fp8_tensor_map;
+FP8_ARGS_SIZE(fp8_tensor_map, 128);
+
+/* Scales: a row of X and a row of W each (sums are added in fp32 every 128 of K), or, in block
+ * kernels, 1x128 of X and 128x128 of W, multiplied into the sums of each 128 of K. */
+typedef struct fp8_sm90_scales {
+    const float *x;    /* [M] with a step of x_step (0: one for all), or [K/128][x_stride] */
+    const float *w;    /* [N], or [N/128][K/128] */
+    const float *bias; /* [N] or NULL */
+    int32_t x_step, x_stride;
+} fp8_sm90_scales;
+FP8_ARGS_SIZE(fp8_sm90_scales, 32);
+
+/* t / d for 0 <= t, t * d < 2^32, by a multiplication. */
+typedef struct fp8_divider {
+    int32_t d;
+    uint32_t inverse; /* floor((2^32 - 1) / d) + 1 */
+} fp8_divider;
+
+/* ---- gemm_large.cuh ---- */
+
+typedef struct fp8_large_args {
+    fp8_tensor_map x, w, y;  /* boxes: rows / across x 128, cols / down x 128, 64 x slab */
+    fp8_tensor_map x_scales; /* block: a box is `rows` scales of one k block */
+    fp8_sm90_scales scales;
+    void *y_plain; /* set where a bulk copy cannot store Y */
+    int64_t y_stride;
+    int32_t m, n, k;
+    int32_t group;               /* tiles down that are walked before the next ones across */
+    int32_t late;                /* k blocks by which the second group of warps starts later */
+    int32_t down, across;        /* tiles of a cluster in all */
+    fp8_divider per, full, last; /* by group * across, by group, by the rows of the last group */
+    int32_t unused;
+} fp8_large_args;
+FP8_ARGS_SIZE(fp8_large_args, 640);
+
+/* How the two groups of warps share a tile: half of its rows each, or every second k block. */
+enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
+
+/* X(rows, cols, stages, down, across, split, ahead, late): a tile of rows of X by rows of W; a ring
+ * of so many k blocks; tiles of a cluster; the products of a k block are under way while those of
+ * the one before are added. */
+#define FP8_LARGE_CHANNEL(X)                   \
+    X(64, 64, 12, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 64, 12, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 96, 7, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 96, 7, 2, 2, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 112, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 128, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
+    X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 0, 2) \
+    X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
+#define FP8_LARGE_BLOCK(X)                     \
+    X(64, 64, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 64, 10, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 128, 6, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
+
+enum { FP8_LARGE_THREADS = 384, FP8_SHARED_MOST = 232448 /* bytes of a block on sm_90 */ };
+
+/* Columns of Y that a group stores, and those of one of its bulk copies. */
+FP8_SIZE fp8_large_group_cols(int cols, int split)
+{
+    return split == FP8_LARGE_DEPTH ? cols / 2 : cols;
+}
+FP8_SIZE fp8_large_slab(int cols, int split, int block)
+{
+    return fp8_large_group_cols(cols, split) % 32            ? 16
+           : fp8_large_group_cols(cols, split) % 64 || block ? 32
+                                                             : 64;
+}
+/* Of an output buffer, of which each group has two. */
+FP8_SIZE fp8_large_buffer(int cols, int split, int block)
+{
+    return 64 * fp8_large_slab(cols, split, block) * 2;
+}
+/* Of the sums that groups exchange which take every second k block. */
+FP8_SIZE fp8_large_exchange(int cols, int split)
+{
+    return split == FP8_LARGE_DEPTH ? 64 * cols * 4 : 0;
+}
+/* Of one stage of the ring. */
+FP8_SIZE fp8_large_stage(int rows, int cols, int block)
+{
+    return rows * 128 + cols * 128 + (block ? rows * 4 : 0);
+}
+FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int split, int block)
+{
+    return stages * fp8_large_stage(rows, cols, block) + 4 * fp8_large_buffer(cols, split, block) +
+           fp8_large_exchange(cols, split) + 2 * cols * 4 + 256;
+}
+
+/* ---- gemm_small.cuh ---- */
+
+typedef struct fp8_small_args {
+    fp8_tensor_map w, x;     /* boxes: rows x 128, x_rows x 128 */
+    fp8_tensor_map x_scales; /* block: a box is `tokens` scales of one k block */
+    fp8_tensor_map y;        /* box: store_rows x 64 */
+    fp8_sm90_scales scales;
+    const uint8_t *x_codes; /* [M, x_codes_stride], where X stays in shared memory */
+    void *y_plain;          /* [M, y_stride], where bulk copies do not store it */
+    int64_t x_codes_stride, y_stride;
+    int32_t m, n, k;
+    int32_t stages, prefetch; /* of the ring; and past it, asked into L2 at the start */
+    int32_t x_rows;           /* of the box of X: min(m, tokens), so that no box lies outside */
+    int32_t by_bulk;          /* Y is stored through its map */
+    int32_t unused;
+} fp8_small_args;
+FP8_ARGS_SIZE(fp8_small_args, 640);
+
+/* X(rows, tokens, split): a tile of rows of W by tokens, and how many blocks of a cluster share K.
+ */
+#define FP8_SMALL_INSTANCES(X)                                                                     \
+    X(64, 8, 1)                                                                                    \
+    X(64, 8, 2)                                                                                    \
+    X(64, 8, 3)                                                                                    \
+    X(64, 8, 4)                                                                                    \
+    X(64, 8, 8) X(64, 16, 1) X(64, 16, 2) X(64, 16, 3) X(64, 16, 4) X(64, 16, 8) X(64, 32, 1)      \
+        X(64, 32, 2) X(64, 32, 3) X(64, 32, 4) X(64, 32, 8) X(64, 64, 1) X(64, 64, 2) X(64, 64, 3) \
+            X(64, 64, 4) X(64, 128, 1) X(64, 128, 2) X(64, 128, 3) X(64, 128, 4) X(128, 64, 1)     \
+                X(128, 128, 1) X(128, 128, 2) X(128, 128, 3) X(128, 128, 4)
+
+enum { FP8_SMALL_STAGES = 16, FP8_SMALL_STATIC = 4096 /* bytes that are not dynamic, at most */ };
+
+/* The groups of warps take alternate k blocks of a stage (else they share rows or tokens). */
+FP8_SIZE fp8_small_halves_k(int rows, int tokens)
+{
+    return rows == 64 && tokens <= 32;
+}
+/* The slice of X stays in shared memory; else it comes with W. */
+FP8_SIZE fp8_small_resident(int tokens)
+{
+    return tokens <= 16;
+}
+FP8_SIZE fp8_small_blocks(int rows, int tokens) /* k blocks of a stage */
+{
+    return fp8_small_halves_k(rows, tokens) ? 2 : 1;
+}
+FP8_SIZE fp8_small_per_sm(int rows, int tokens) /* blocks that an SM may hold */
+{
+    return rows == 64 && tokens <= 64 ? 2 : 1;
+}
+FP8_SIZE fp8_small_threads(int rows, int tokens) /* whole groups where registers move */
+{
+    return fp8_small_per_sm(rows, tokens) == 1 ? 384 : 288;
+}
+FP8_SIZE fp8_small_group_tokens(int rows, int tokens) /* of a group of warps */
+{
+    return rows == 64 && !fp8_small_halves_k(rows, tokens) ? tokens / 2 : tokens;
+}
+FP8_SIZE fp8_small_warps(int rows, int tokens) /* that hold sums, once the halves of K are joined */
+{
+    return fp8_small_halves_k(rows, tokens) ? 4 : 8;
+}
+FP8_SIZE fp8_small_wide(int tokens) /* Y is stored by bulk copies */
+{
+    return tokens >= 64;
+}
+FP8_SIZE fp8_small_scale_row(int tokens) /* bytes of the scales of a k block */
+{
+    return tokens * 4 < 128 ? 128 : tokens * 4;
+}
+/* Of a stage: W, X, scales. */
+FP8_SIZE fp8_small_w_bytes(int rows, int tokens)
+{
+    return fp8_small_blocks(rows, tokens) * rows * 128;
+}
+FP8_SIZE fp8_small_x_bytes(int rows, int tokens)
+{
+    return fp8_small_resident(tokens) ? 0 : fp8_small_blocks(rows, tokens) * tokens * 128;
+}
+FP8_SIZE fp8_small_scale_bytes(int rows, int tokens, int block)
+{
+    return block && !fp8_small_resident(tokens)
+               ? fp8_small_blocks(rows, tokens) * fp8_small_scale_row(tokens)
+               : 0;
+}
+FP8_SIZE fp8_small_stage(int rows, int tokens, int block)
+{
+    return fp8_small_w_bytes(rows, tokens) + fp8_small_x_bytes(rows, tokens) +
+           fp8_small_scale_bytes(rows, tokens, block);
+}
+/* Bytes a k block of the slice of X that stays. */
+FP8_SIZE fp8_small_resident_bytes(int tokens, int block)
+{
+    return fp8_small_resident(tokens) ? tokens * (block ? 132 : 128) : 0;
+}
+/* Partial sums are owned by 8 tokens: groups of them that a block of the cluster owns, at most, and
+ * what one block sends to one owner. */
+FP8_SIZE fp8_small_owned(int rows, int tokens, int split)
+{
+    return (fp8_small_group_tokens(rows, tokens) / 8 + split - 1) / split;
+}
+FP8_SIZE fp8_small_region(int rows, int tokens, int split)
+{
+    return fp8_small_owned(rows, tokens, split) * fp8_small_warps(rows, tokens) * 512;
+}
+FP8_SIZE fp8_small_received(int rows, int tokens, int split)
+{
+    return (split - 1) * fp8_small_region(rows, tokens, split);
+}
+FP8_SIZE fp8_small_staging(int rows, int tokens, int split)
+{
+    return fp8_small_resident(tokens) || split == 1 ? 0 : fp8_small_received(rows, tokens, split);
+}
+/* The second group's half of K, for two tiles; a tile of Y. */
+FP8_SIZE fp8_small_pair(int rows, int tokens)
+{
+    return fp8_small_halves_k(rows, tokens) ? fp8_small_group_tokens(rows, tokens) * 512 : 0;
+}
+FP8_SIZE fp8_small_out(int rows, int tokens)
+{
+    return fp8_small_wide(tokens) ? fp8_small_group_tokens(rows, tokens) * 256 : 0;
+}
+/* Rows of the box by which Y is stored. */
+FP8_SIZE fp8_small_store_rows(int rows, int tokens, int split)
+{
+    return fp8_small_group_tokens(rows, tokens) / 8 % split == 0
+               ? 8 * fp8_small_owned(rows, tokens, split)
+               : 8;
+}
+/* Where one tile a cluster is computed, the ring then holds the exchange: what it must have. */
+FP8_SIZE fp8_small_in_ring(int tokens, int split)
+{
+    return fp8_small_wide(tokens) && split > 1;
+}
+FP8_SIZE fp8_small_exchange(int rows, int tokens, int split)
+{
+    return fp8_small_in_ring(tokens, split)
+               ? fp8_small_received(rows, tokens, split) + fp8_small_staging(rows, tokens, split)
+               : 0;
+}
+/* All but the ring and the slice of X. */
+FP8_SIZE fp8_small_fixed(int rows, int tokens, int split, int block)
+{
+    return (fp8_small_wide(tokens)
+                ? (split == 1 ? fp8_small_out(rows, tokens) : 0)
+                : fp8_small_pair(rows, tokens) + fp8_small_received(rows, tokens, split) +
+                      fp8_small_staging(rows, tokens, split)) +
+           (fp8_small_scale_bytes(rows, tokens, block) ? 1024 : 0);
+}
+
+#endif

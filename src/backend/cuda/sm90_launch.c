@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * sm90_launch.c - arguments of the fast kernels: descriptors for bulk copies (100 ns each to make,
+ * so they are made for each run), the walk over tiles, the ring. */
+#include "backend/cuda/sm90.h"
+
+enum { BYTES = FP8_CU_MAP_U8, HALVES = FP8_CU_MAP_BF16, FLOATS = FP8_CU_MAP_F32 };
+
+typedef struct map_of {
+    const void *data;
+    int64_t rows, cols, stride; /* elements */
+    int32_t box_rows, box_cols;
+    uint32_t type, swizzle, element_bytes;
+} map_of;
+
+static fp8_status make_map(const fp8_cuda_device *device, const map_of *of, fp8_tensor_map *out,
+                           fp8_error *err)
+{
+    const uint64_t extent[2] = {(uint64_t)of->cols, (uint64_t)of->rows};
+    const uint64_t stride[1] = {(uint64_t)of->stride * of->element_bytes};
+    const uint32_t box[2] = {(uint32_t)of->box_cols, (uint32_t)of->box_rows}, step[2] = {1, 1};
+    FP8_DRIVER_TRY(&device->driver, err, device->label, cuTensorMapEncodeTiled,
+                   (struct CUtensorMap_st *)(void *)out, of->type, 2, (void *)(uintptr_t)of->data,
+                   extent, stride, box, step, 0, of->swizzle, FP8_CU_MAP_L2_256B, 0);
+    return FP8_OK;
+}
+
+/* A box of rows by 128 columns of codes. */
+static fp8_status map_codes(const fp8_cuda_device *device, const uint8_t *data, int32_t rows,
+                            int32_t cols, int64_t stride, int32_t box_rows, fp8_tensor_map *out,
+                            fp8_error *err)
+{
+    const map_of of = {data, rows, cols, stride, box_rows, 128, BYTES, FP8_CU_MAP_SWIZZLE_128, 1};
+    return make_map(device, &of, out, err);
+}
+
+/* A box of `box` scales of one k block; scales are [k blocks, stride]. */
+static fp8_status map_scales(const fp8_cuda_device *device, const fp8_sm90_scales *scales,
+                             int32_t k_blocks, int32_t box, fp8_tensor_map *out, fp8_error *err)
+{
+    const map_of of = {scales->x, k_blocks, scales->x_stride, scales->x_stride, 1, box, FLOATS,
+                       0,         4};
+    return make_map(device, &of, out, err);
+}
+
+static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p,
+                        const fp8_sm90_matrices *m, int32_t box_rows, int32_t box_cols,
+                        fp8_tensor_map *out, fp8_error *err)
+{
+    const uint32_t swizzle = box_cols == 64   ? FP8_CU_MAP_SWIZZLE_128
+                             : box_cols == 32 ? FP8_CU_MAP_SWIZZLE_64
+                                              : FP8_CU_MAP_SWIZZLE_32;
+    const map_of of = {m->y, p->m, p->n, m->y_stride, box_rows, box_cols, HALVES, swizzle, 2};
+    return make_map(device, &of, out, err);
+}
+
+/* Whether bulk copies can store Y. */
+static bool stores_by_bulk(const fp8_sm90_matrices *m)
+{
+    return (uintptr_t)m->y % 16 == 0 && m->y_stride % 8 == 0;
+}
+
+static fp8_divider divider(int32_t d)
+{
+    return (fp8_divider){d, (uint32_t)(UINT32_MAX / (uint32_t)d + 1)};
+}
+
+static int32_t up(int32_t n, int32_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile, as
+ * far as the division by multiplication goes. */
+static int32_t group_of(const fp8_sm90_version *v, const fp8_sm90_problem *p, int32_t down,
+                        int32_t across)
+{
+    enum { L2_PART = 24 << 20, ROWS = 2048 };
+    const bool fits = (int64_t)p->m * p->k <= L2_PART && (int64_t)down * across < UINT16_MAX;
+    const int32_t some = ROWS / (v->rows * v->down);
+    return fits || down < some ? down : some;
+}
+
+static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_version *v,
+                               const fp8_sm90_problem *p, const fp8_sm90_matrices *m, void *stream,
+                               fp8_error *err)
+{
+    const int32_t down = up(p->m, v->rows * v->down), across = up(p->n, v->cols * v->across);
+    const int32_t cluster = v->down * v->across, group = group_of(v, p, down, across);
+    const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
+    fp8_large_args a = {
+        .scales = m->scales,
+        .y_plain = stores_by_bulk(m) ? NULL : m->y,
+        .y_stride = m->y_stride,
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .group = group,
+        .late = v->late,
+        .down = down,
+        .across = across,
+        .per = divider(group * across),
+        .full = divider(group),
+        .last = divider(down % group ? down % group : group),
+    };
+    const fp8_cuda_shape shape = {
+        .grid = {(uint32_t)((tiles < most ? tiles : most) * cluster)},
+        .threads = FP8_LARGE_THREADS,
+        .shared_bytes = (uint32_t)fp8_large_shared(v->rows, v->cols, v->stages, v->split, v->block),
+        .cluster = (uint32_t)cluster,
+        .dependent = true,
+    };
+    FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, &a.x, err));
+    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, &a.w, err));
+    if (stores_by_bulk(m))
+        FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
+    if (v->block)
+        FP8_TRY(map_scales(device, &m->scales, up(p->k, 128), v->rows, &a.x_scales, err));
+    return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
+}
+
+static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_version *v,
+                               const fp8_sm90_problem *p, const fp8_sm90_matrices *m, void *stream,
+                               fp8_error *err)
+{
+    enum { PREFETCHED = 4 };
+    fp8_sm90_plan plan;
+    const bool wide = fp8_small_wide(v->cols), resident = fp8_small_resident(v->cols);
+    FP8_FAIL_IF(!fp8_sm90_plan_small(device, v, p, &plan), err, FP8_E_NO_KERNEL,
+                "%s: no room for k = %d", device->label, p->k);
+    fp8_small_args a = {
+        .scales = m->scales,
+        .x_codes = m->x,
+        .y_plain = m->y,
+        .x_codes_stride = m->x_stride,
+        .y_stride = m->y_stride,
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .stages = plan.stages,
+        .prefetch = PREFETCHED,
+        .x_rows = p->m < v->cols ? p->m : v->cols,
+        .by_bulk = stores_by_bulk(m),
+    };
+    const fp8_cuda_shape shape = {
+        .grid = {(uint32_t)(plan.clusters * v->split)},
+        .threads = (uint32_t)fp8_small_threads(v->rows, v->cols),
+        .shared_bytes = (uint32_t)plan.shared_bytes,
+        .cluster = (uint32_t)v->split,
+        .dependent = true,
+    };
+    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, &a.w, err));
+    if (!resident)
+        FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a.x_rows, &a.x, err));
+    if (!resident && v->block)
+        FP8_TRY(map_scales(device, &m->scales, up(p->k, 128), v->cols, &a.x_scales, err));
+    if (wide && a.by_bulk)
+        FP8_TRY(
+            map_y(device, p, m, fp8_small_store_rows(v->rows, v->cols, v->split), 64, &a.y, err));
+    return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
+}
+
+fp8_status fp8_sm90_launch(const fp8_cuda_device *device, const fp8_sm90_version *version,
+                           const fp8_sm90_problem *problem, const fp8_sm90_matrices *matrices,
+                           void *stream, fp8_error *err)
+{
+    return (version->small ? launch_small : launch_large)(device, version, problem, matrices,
+                                                          stream, err);
+}

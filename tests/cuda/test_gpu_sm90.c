@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_gpu_sm90.c - every version of the fast kernels, chosen or not, on shapes around the edges of
+ * its tiles: within 1e-3 of the sum of |x w|, which is what tensor cores may lose that align 32
+ * products and truncate at 13 bits, added in fp32 every 128 columns; and bf16's rounding. Data of
+ * both signs and of one, with bias, in guarded memory full of NaN; odd strides of Y. */
+#include "backend/cuda/sm90.h"
+#include "base/context.h"
+#include "base/size.h"
+#include "number/number.h"
+#include "support/gpu.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+/* cmocka.h needs the above. */
+#include <cmocka.h>
+
+static fp8_context *gpu;
+
+static const int32_t shapes[][3] = {
+    {1, 8, 16},       {1, 1, 16},        {2, 7, 144},      {3, 40, 48},      {7, 63, 128},
+    {8, 64, 272},     {9, 65, 1040},     {15, 129, 256},   {16, 128, 2064},  {17, 576, 1168},
+    {31, 127, 640},   {32, 200, 1280},   {33, 1152, 1152}, {63, 192, 1536},  {64, 320, 512},
+    {65, 257, 384},   {68, 2112, 896},   {127, 256, 1024}, {128, 384, 4096}, {129, 420, 1280},
+    {255, 255, 2048}, {256, 512, 1808},  {257, 383, 1536}, {300, 129, 272},  {513, 1288, 528},
+    {777, 896, 640},  {1000, 640, 1280}, {16, 4096, 512},  {4, 512, 7168},   {1, 1288, 4096},
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, SAMPLES = 4096 };
+
+static uint32_t random_word(void)
+{
+    static uint32_t x = 11;
+    x = x * 1664525 + 1013904223;
+    return x ^ x >> 15;
+}
+
+/* One problem, on the host. */
+typedef struct problem {
+    fp8_sm90_problem p;
+    int32_t blocks, x_stride; /* of K; scales of a k block */
+    fp8_tensor x, w, x_scale, w_scale, bias, y;
+    int64_t samples;
+    int64_t *at; /* [samples]: elements of Y, by number */
+    double *exact, *size;
+} problem;
+
+static fp8_tensor codes_new(int32_t rows, int32_t cols, bool one_sign)
+{
+    uint8_t *codes = malloc((size_t)rows * (size_t)cols);
+    for (int64_t i = 0; i < (int64_t)rows * cols; i++) {
+        const float value = ((float)(random_word() >> 8) * 0x1p-24F - (one_sign ? 0 : 0.5F)) * 300;
+        codes[i] = fp8_e4m3fn_from_f32(value, true);
+    }
+    return fp8_matrix(codes, FP8_E4M3FN, rows, cols);
+}
+
+static fp8_tensor floats_new(int32_t rows, int32_t cols)
+{
+    float *values = malloc((size_t)rows * (size_t)cols * sizeof *values);
+    for (int64_t i = 0; i < (int64_t)rows * cols; i++)
+        values[i] = 0.001F + 0.001F * (float)(random_word() & 255) / 256;
+    return fp8_matrix(values, FP8_F32, rows, cols);
+}
+
+static float at(const fp8_tensor *t, int64_t i)
+{
+    return ((const float *)t->data)[i];
+}
+
+static void answer(problem *q, int64_t s)
+{
+    const int64_t m = q->at[s] / q->p.n, n = q->at[s] % q->p.n, k = q->p.k;
+    const uint8_t *x = (const uint8_t *)q->x.data + m * k, *w = (const uint8_t *)q->w.data + n * k;
+    double sum = 0, size = 0;
+    for (int64_t j = 0; j < k; j++) {
+        double product = (double)fp8_e4m3fn_to_f32(x[j]) * (double)fp8_e4m3fn_to_f32(w[j]);
+        if (q->p.block)
+            product *= (double)at(&q->x_scale, j / 128 * q->x_stride + m) *
+                       (double)at(&q->w_scale, n / 128 * q->blocks + j / 128);
+        sum += product;
+        size += fabs(product);
+    }
+    const double scale = q->p.block ? 1 : (double)at(&q->x_scale, m) * (double)at(&q->w_scale, n);
+    q->exact[s] = sum * scale + (double)at(&q->bias, n);
+    q->size[s] = size * scale;
+}
+
+static problem problem_new(const int32_t *shape, bool block, bool one_sign)
+{
+    problem q = {.p = {.m = shape[0], .n = shape[1], .k = shape[2], .block = block}};
+    const int64_t all = (int64_t)shape[0] * shape[1];
+    q.blocks = (int32_t)fp8_ceil_div(shape[2], 128);
+    q.x_stride = (shape[0] + 3) / 4 * 4;
+    q.x = codes_new(shape[0], shape[2], one_sign);
+    q.w = codes_new(shape[1], shape[2], one_sign);
+    q.x_scale = block ? floats_new(q.blocks, q.x_stride) : floats_new(1, shape[0]);
+    q.w_scale = block ? floats_new((int32_t)fp8_ceil_div(shape[1], 128), q.blocks)
+                      : floats_new(1, shape[1]);
+    q.bias = floats_new(1, shape[1]);
+    q.samples = all < SAMPLES ? all : SAMPLES;
+    q.at = malloc((size_t)q.samples * sizeof *q.at);
+    q.exact = malloc((size_t)q.samples * sizeof *q.exact);
+    q.size = malloc((size_t)q.samples * sizeof *q.size);
+    for (int64_t s = 0; s < q.samples; s++) {
+        q.at[s] = all <= SAMPLES ? s : s == 0 ? all - 1 : (int64_t)(random_word() % (uint64_t)all);
+        answer(&q, s);
+    }
+    return q;
+}
+
+static void problem_free(problem *q)
+{
+    void *all[] = {q->x.data,    q->w.data, q->x_scale.data, q->w_scale.data,
+                   q->bias.data, q->at,     q->exact,        q->size};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+/* The problem's operands on the device. */
+typedef struct operands {
+    gpu_tensor x, w, x_scale, w_scale, bias;
+} operands;
+
+static void check(const problem *q, const fp8_tensor *y, const char *name)
+{
+    const uint16_t *got = y->data;
+    for (int64_t i = 0; i < q->p.m; i++)
+        for (int64_t j = 0; j < q->p.n; j++)
+            if (isnan(fp8_bf16_to_f32(got[i * y->stride[0] + j])))
+                fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is NaN", name, q->p.m, q->p.n, q->p.k,
+                         (long long)i, (long long)j);
+    for (int64_t s = 0; s < q->samples; s++) {
+        const int64_t i = q->at[s] / q->p.n, j = q->at[s] % q->p.n;
+        const double value = fp8_bf16_to_f32(got[i * y->stride[0] + j]);
+        const double bound = 1e-3 * q->size[s] + 0x1p-8 * 1.01 * fabs(q->exact[s]) + 1e-30;
+        if (!(fabs(value - q->exact[s]) <= bound))
+            fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name, q->p.m,
+                     q->p.n, q->p.k, (long long)i, (long long)j, value, q->exact[s], bound);
+    }
+}
+
+static void run(const problem *q, const operands *o, const fp8_sm90_version *v, int64_t y_stride)
+{
+    const char *name = fp8_cuda_kernel_at(v->kernel)->function;
+    uint16_t *memory = malloc((size_t)(q->p.m * y_stride) * sizeof *memory);
+    fp8_tensor y = fp8_matrix(memory, FP8_BF16, q->p.m, q->p.n);
+    fp8_error err;
+    y.stride[0] = y_stride;
+    gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
+    const fp8_sm90_matrices m = {
+        .x = o->x.t.data,
+        .w = o->w.t.data,
+        .y = yd.t.data,
+        .x_stride = q->p.k,
+        .w_stride = q->p.k,
+        .y_stride = y_stride,
+        .scales = {o->x_scale.t.data, o->w_scale.t.data, o->bias.t.data, 1, q->x_stride}};
+    gpu_need(fp8_cuda_begin(gpu->cuda, NULL, &err), &err);
+    gpu_need(fp8_sm90_launch(gpu->cuda, v, &q->p, &m, NULL, &err), &err);
+    fp8_cuda_leave(gpu->cuda);
+    if (fp8_device_wait(gpu, NULL, &err) != FP8_OK)
+        fail_msg("%s, [%d,%d,%d]: %s", name, q->p.m, q->p.n, q->p.k, err.msg);
+    gpu_tensor_read(&yd, &y);
+    check(q, &y, name);
+    gpu_tensor_free(&yd);
+    free(memory);
+}
+
+/* Every version that can do a problem; its Y contiguous, or with rows apart by an odd number. */
+static long check_problem(const problem *q, bool apart)
+{
+    operands o = {gpu_tensor_new(gpu, &q->x, 0), gpu_tensor_new(gpu, &q->w, 0),
+                  gpu_tensor_new(gpu, &q->x_scale, 0), gpu_tensor_new(gpu, &q->w_scale, 0),
+                  gpu_tensor_new(gpu, &q->bias, 0)};
+    const char *only = getenv("ONLY");
+    const fp8_sm90_version *v;
+    long cases = 0;
+    for (size_t i = 0; (v = fp8_sm90_at(i)); i++) {
+        if (v->block != q->p.block || fp8_sm90_estimate(gpu->cuda, v, &q->p) < 0 ||
+            (only && !strstr(fp8_cuda_kernel_at(v->kernel)->function, only)))
+            continue;
+        run(q, &o, v, apart ? q->p.n + 3 : q->p.n);
+        cases++;
+    }
+    gpu_tensor *all[] = {&o.x, &o.w, &o.x_scale, &o.w_scale, &o.bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        gpu_tensor_free(all[i]);
+    return cases;
+}
+
+static void every_version_is_within_the_bound(void **state)
+{
+    (void)state;
+    const char *most = getenv("MOST"); /* multiplications, for a sanitizer */
+    long cases = 0;
+    if (!fp8_cuda_has_kernels() || fp8_cuda_kernel_at(fp8_sm90_at(0)->kernel) == NULL)
+        skip();
+    for (int s = 0; s < SHAPES; s++)
+        for (int kind = 0; kind < 4; kind++) {
+            if (most && (double)shapes[s][0] * shapes[s][1] * shapes[s][2] > atof(most))
+                continue;
+            problem q = problem_new(shapes[s], kind & 1, kind >> 1);
+            cases += check_problem(&q, (s + kind) % 3 == 0);
+            problem_free(&q);
+        }
+    printf("fast kernels: %ld cases\n", cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_version_is_within_the_bound)};
+    gpu = gpu_context();
+    if (!gpu)
+        return GPU_SKIPPED;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    fp8_context_free(gpu);
+    return failed;
+}
