@@ -3,7 +3,8 @@
 """What a model of transformers loses through FP8 layers, weights and activations, and what it computes with.
 
     FP8_LIBRARY=build/release/libfp8.so.0 PYTHONPATH=python .venv/bin/python bench/python_quality.py MODEL --text FILE
-        [--scheme S] [--way enable|config] [--rule R] [--dtype float32|bfloat16] [--min-cos X] [--max-kl X]
+        [--scheme S] [--way enable|config] [--rule R] [--dtype float32|bfloat16] [--cast-to float32|bfloat16]
+        [--min-cos X] [--max-kl X]
 
 MODEL: a directory with its tokenizer, an encoder or a causal language model. FILE: sentences, one a line, for an encoder; a
 text for a language model. A line for each scheme and way of making the layers (enable_fp8_gemm, or Fp8Config while loading):
@@ -34,6 +35,7 @@ parser.add_argument("--scheme", action="append", help="default: tensor, channel,
 parser.add_argument("--way", choices=["enable", "config"], action="append", help="default: both")
 parser.add_argument("--rule", default="best")
 parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="bfloat16", help="of what is not FP8")
+parser.add_argument("--cast-to", choices=["float32", "bfloat16"], default="bfloat16", help="of float32 inputs")
 parser.add_argument("--min-cos", type=float)
 parser.add_argument("--max-kl", type=float)
 options = parser.parse_args()
@@ -48,11 +50,11 @@ def load(dtype, config=None):
 def made(way, scheme):
     dtype = getattr(torch, options.dtype)
     if way == "config":
-        return load(dtype, fp8.Fp8Config(scheme, rule=options.rule))
+        return load(dtype, fp8.Fp8Config(scheme, rule=options.rule, cast_to=options.cast_to))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a head that is tied, which the counts show
-        return fp8.enable_fp8_gemm(load(dtype), options=fp8.FP8GemmOptions(scheme=scheme, rule=options.rule),
-                                   module_filter=lambda name, _: name != "lm_head")
+        how = fp8.FP8GemmOptions(scheme=scheme, rule=options.rule, cast_to=options.cast_to)
+        return fp8.enable_fp8_gemm(load(dtype), options=how, module_filter=lambda name, _: name != "lm_head")
 
 
 def batches():
@@ -149,7 +151,7 @@ for scheme in options.scheme or ("tensor", "channel", "block", "mxfp8", "weight-
         good, words = (compare_tokens if causal else compare_embeddings)(outputs(model))
         generation = generates(model)
         failed |= not (good and counted and generation) or copies > 0
-        print(f"bench python_quality scheme={scheme} way={way} rule={options.rule} dtype={options.dtype} {words} {counts} "
-              f"copies={copies}{f' generation={generation}' if causal else ''}", flush=True)
+        print(f"bench python_quality scheme={scheme} way={way} rule={options.rule} dtype={options.dtype} "
+              f"cast_to={options.cast_to} {words} {counts} copies={copies}{f' generation={generation}' if causal else ''}", flush=True)
         del model
 sys.exit(int(failed))

@@ -14,7 +14,7 @@ import mmap
 import pathlib
 import re
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -74,14 +74,15 @@ _WRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
 class Fp8Config(QuantizationConfigMixin):
     """How from_pretrained makes FP8 layers.
 
-    scheme, rule: of FP8GemmOptions, for a checkpoint in high precision. modules_to_not_convert: names of modules that stay;
-    None = the head and what is tied. Errors: ValueError (no such scheme or rule)."""
+    scheme, rule, cast_to: of FP8GemmOptions, the first two for a checkpoint in high precision. modules_to_not_convert: names of
+    modules that stay; None = the head and what is tied. Errors: ValueError (no such scheme or rule)."""
 
-    def __init__(self, scheme: str = "block", *, rule: str = "best", modules_to_not_convert: list[str] | None = None) -> None:
+    def __init__(self, scheme: str = "block", *, rule: str = "best", modules_to_not_convert: list[str] | None = None,
+                 cast_to: Literal["bfloat16", "float32"] = "bfloat16") -> None:
         if isinstance(modules_to_not_convert, str):
             raise TypeError(f"modules_to_not_convert must be a list of names, not {modules_to_not_convert!r}")
         self.quant_method = _METHOD
-        self.scheme, self.rule, self.modules_to_not_convert = scheme, rule, modules_to_not_convert
+        self.scheme, self.rule, self.modules_to_not_convert, self.cast_to = scheme, rule, modules_to_not_convert, cast_to
         self.stored: dict[str, Any] | None = None  # what config.json said of a checkpoint that is FP8 already
         self.kept: list[str] = []  # linear modules that were not quantized ..
         self.experts: list[str] = []  # .. and modules that hold several weights in one parameter
@@ -89,7 +90,7 @@ class Fp8Config(QuantizationConfigMixin):
 
     @property
     def options(self) -> FP8GemmOptions:
-        return FP8GemmOptions(scheme=self.scheme, rule=self.rule)
+        return FP8GemmOptions(scheme=self.scheme, rule=self.rule, cast_to=self.cast_to)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], return_unused_kwargs: bool = False, **kwargs: Any) -> Any:

@@ -28,15 +28,22 @@ _changing = threading.Lock()  # held while a layer gets codes: who comes second 
 
 
 def take_weight(layer: FP8Linear, weight: Tensor) -> None:
-    """The layer's high-precision weight is `weight` from now on: itself, or a bf16 copy on the host."""
+    """The layer's high-precision weight is `weight` from now on: itself, or a copy on the host."""
     if layer.options.fp16_weight_storage == "keep" or weight.is_meta:
         layer._parameters["weight"], source = weight, None  # type: ignore[assignment]
     else:
-        layer._parameters["weight"], source = None, _host(weight, torch.bfloat16)
+        layer._parameters["weight"], source = None, _host(weight, _quantized(layer, weight.dtype))
         if layer.options.fp16_weight_storage == "cpu_offload" and source.data_ptr() == weight.data_ptr():
             source = source.clone()
     layer.__dict__["_source"] = source
     layer._layer.made_of = None
+
+
+def _quantized(layer: FP8Linear, dtype: torch.dtype) -> torch.dtype:
+    """What a weight of a dtype is cast to before it is quantized."""
+    if layer.options.cast_to == "bfloat16":
+        return torch.bfloat16
+    return dtype if dtype in (torch.bfloat16, torch.float16) else torch.float32
 
 
 def _host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
@@ -97,7 +104,7 @@ def _bring_up_to_date(layer: FP8Linear) -> None:
     if _is_of_the_weight(layer):
         layer._layer.set_bias(_added(bias))
     elif source is not None:
-        layer._layer.set_source(_host(source, torch.bfloat16), _added(bias))
+        layer._layer.set_source(_host(source, _quantized(layer, source.dtype)), _added(bias))
     else:
         why = ("with fp16_weight_storage='discard' it is gone once codes exist, and they were invalidated"
                if layer.options.fp16_weight_storage == "discard" else "its parameter weight is None")

@@ -19,7 +19,8 @@ from .schemes import linear_desc, weight_grid
 
 _STORAGES = ("keep", "cpu_offload", "discard")
 _CPUS = ("fp8", "linear")
-_COMPUTED = (torch.bfloat16, torch.float16)
+# What inputs of other dtypes than these may be cast to, and what is computed without a cast then.
+_CASTS = {"bfloat16": (torch.bfloat16, torch.float16), "float32": (torch.float32, torch.bfloat16, torch.float16)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,8 @@ class FP8GemmOptions:
     scheme: "tensor" (one scale for the weight, one a token), "channel", "block" (128x128, 1x128), "mxfp8", "weight-only".
     cpu: on the CPU compute in "fp8", or by the high-precision "linear".
     rule: whose arithmetic makes the codes; docs/numerics.md lists them.
+    cast_to: what inputs and weights that are neither fp16 nor bf16 are cast to before they are quantized: "bfloat16", as vLLM's
+        utility does, or "float32", which leaves fp32 as it is, results too.
     """
 
     cast_inputs: bool = True
@@ -42,6 +45,7 @@ class FP8GemmOptions:
     scheme: str = "tensor"
     cpu: Literal["fp8", "linear"] = "fp8"
     rule: str = "vllm"
+    cast_to: Literal["bfloat16", "float32"] = "bfloat16"
 
     def check(self) -> None:
         """ValueError, which names the value and the choices, if an option is none."""
@@ -52,6 +56,8 @@ class FP8GemmOptions:
                              "nor bf16 would need the high-precision weight)")
         if self.cpu not in _CPUS:
             raise ValueError(f"invalid cpu={self.cpu!r}; expected one of {set(_CPUS)}")
+        if self.cast_to not in _CASTS:
+            raise ValueError(f"invalid cast_to={self.cast_to!r}; expected one of {set(_CASTS)}")
         linear_desc(self.scheme, self.rule)
 
 
@@ -74,7 +80,8 @@ class ComputedWeight(Tensor):
 class FP8Linear(nn.Linear):
     """y[.., N] = x[.., K] W^T + bias with W in FP8; of `linear`, a nn.Linear, which is left as it is.
 
-    x: fp16 or bf16, y of the same dtype; others as the options say. The gradient goes to x and to the bias; W gets none.
+    x: fp16 or bf16 (fp32, if it is not cast), y of the same dtype; others as the options say. The gradient goes to x and
+    to the bias; W gets none.
     Errors: TypeError (not a nn.Linear), ValueError (options; a shape that the scheme does not take). A forward raises
     RuntimeError where shapes do not match, or where the high-precision weight is needed and was discarded."""
 
@@ -97,7 +104,7 @@ class FP8Linear(nn.Linear):
             in_features=k, out_features=n, options=options, training=linear.training, save_codes=False,
             # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
             stored_scale=(layer_state.SCALE_KEYS[0], None, None),
-            _source=None,  # [N,K] bf16 on the host
+            _source=None,  # [N,K] on the host, in what is quantized
             _layer=ops.Layer(n, k, scheme=options.scheme, rule=options.rule))
         self._parameters.update(weight=None, bias=linear.bias)
         if linear.bias is not None and options.fp16_weight_storage != "keep":
@@ -151,13 +158,14 @@ class FP8Linear(nn.Linear):
                 return self._in_high_precision(x, "cpu='linear'")
         elif not x.is_meta:
             raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
-        if x.dtype in _COMPUTED:
+        computed = _CASTS[self.options.cast_to]
+        if x.dtype in computed:
             return self._in_fp8(x)
         if not x.is_floating_point() or x.itemsize == 1:
             raise TypeError(f"x is {x.dtype}, must be of a floating-point dtype of 16 bits or more")
         if not self.options.cast_inputs:
             return self._in_high_precision(x, "cast_inputs=False")
-        y = self._in_fp8(x.to(torch.bfloat16))
+        y = self._in_fp8(x.to(computed[0]))
         return y.to(x.dtype) if self.options.cast_output_back else y
 
     def _in_fp8(self, x: Tensor) -> Tensor:

@@ -393,6 +393,23 @@ class Behaviours(unittest.TestCase):
             with self.assertRaises((NotImplementedError, RuntimeError)):
                 layer(x)
 
+    def test_10_float32_that_is_not_cast(self):
+        module = linear(torch.float32)
+        x = inputs(3, dtype=torch.float32) + 2.0**-12  # no numbers of bf16
+        for scheme, storage in itertools.product(SCHEMES, STORAGES):
+            o = options(storage, scheme=scheme, cast_to="float32")
+            layer = FP8Linear(module, options=o)
+            want = fp8.Linear(module.weight.detach(), bias=module.bias.detach(), scheme=scheme)
+            self.assertTrue(torch.equal(layer(x), want(x)))
+            self.assertTrue(torch.equal(layer(x.double()), want(x).double()))
+            self.assertEqual(layer(x.bfloat16()).dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(copy.deepcopy(layer)(x), want(x)))
+        x.requires_grad_()
+        layer(x).sum().backward()
+        self.assertEqual(x.grad.dtype, torch.float32)
+        with self.assertRaisesRegex(ValueError, "'float64'.*float32"):
+            FP8Linear(module, options=options(cast_to="float64"))
+
     def test_11_dtypes_of_outputs_and_biases(self):
         for dtype in (torch.float16, torch.bfloat16):
             for bias_dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):

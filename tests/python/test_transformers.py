@@ -170,6 +170,14 @@ class Transformers(unittest.TestCase):
         loss.backward()
         self.assertTrue(torch.isfinite(model.model.embed_tokens.weight.grad).all())
 
+    def test_compiled_whole_by_inductor(self):
+        """In one graph: fullgraph=True raises where it would break."""
+        model = load(SOURCES / "llama_untied_bf16", quantization_config=Fp8Config("channel")).eval()
+        want = logits(model)
+        torch.compiler.reset()
+        compiled = torch.compile(model, fullgraph=True)
+        self.assertLess((logits(compiled) - want).norm() / want.norm(), NOISE / 4)  # it keeps fp32 between fused operations
+
     def test_linears_run_in_our_operator_and_no_weight_is_held_twice(self):
         for name in ("llama_untied_bf16", "llama_untied_ct_channel_token"):
             model = load(SOURCES / name, quantization_config=Fp8Config("channel"))
