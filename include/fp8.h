@@ -721,7 +721,8 @@ FP8_API fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weig
  * source, a load is at work on it, this thread holds a layer), SHAPE, DTYPE, and then nothing has
  * changed. */
 FP8_API fp8_status fp8_layer_set_bias(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err);
-/* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds a layer). */
+/* Forgets codes and scales (a source stays). Errors: ARGUMENT, STATE (this thread holds a layer).
+ */
 FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
 
 /* *linear = what to run, export or ask now: the layer's linear, made from its source first if there
@@ -730,9 +731,10 @@ FP8_API fp8_status fp8_layer_invalidate(fp8_layer *layer, fp8_error *err);
  * once, and others. Who changes the layer waits until nobody holds it; a thread that changes a
  * layer (by a source, a load ..) while it holds this one or another might wait for ever, and gets
  * STATE, with nothing changed; so does an acquire of another version of a layer that it holds, or
- * that others hold while it holds any. Its address, and those of its codes and scales, stay the same until
- * the layer is invalidated, as long as shape and formats do. Errors: STATE (that; nothing was
- * loaded; or invalidated and the source discarded), those of fp8_linear_create. Any thread. */
+ * that others hold while it holds any. Its address, and those of its codes and scales, stay the
+ * same until the layer is invalidated, as long as shape and formats do. Errors: STATE (that;
+ * nothing was loaded; or invalidated and the source discarded), those of fp8_linear_create. Any
+ * thread. */
 FP8_API fp8_status fp8_layer_acquire(fp8_layer *layer, uint64_t version, const fp8_linear **linear,
                                      fp8_error *err);
 /* NULL, and a layer that this thread does not hold, are no-ops. */
@@ -906,6 +908,17 @@ FP8_API fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_ten
 /* The dialect that config.json and the tensors speak, such as "hf-block"; "none" if nothing is
  * quantized, "unknown" if it is and no dialect matches, NULL if there is no memory to tell. */
 FP8_API const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt);
+/* A weight that is stored as codes with a scale that fits. */
+typedef struct fp8_weight_info {
+    int64_t weight, scale; /* tensors of the checkpoint */
+    fp8_grid grid;
+    const char *layer; /* the scheme of fp8_online_linear that computes with it; NULL: none does */
+} fp8_weight_info;
+typedef void (*fp8_weight_fn)(void *user, const fp8_weight_info *weight);
+/* Tells fn of each, in the order of tensors, by config.json and the tensors. Errors: ARGUMENT (a
+ * NULL), FORMAT (config.json is broken), NO_MEMORY. */
+FP8_API fp8_status fp8_checkpoint_weights(const fp8_checkpoint *ckpt, fp8_weight_fn fn, void *user,
+                                          fp8_error *err);
 /* Things that are odd but legal (an index total that is wrong, a tensor that it does not list ..):
  * line i, NULL past the last. */
 FP8_API const char *fp8_checkpoint_warning(const fp8_checkpoint *ckpt, int64_t i);
@@ -1101,6 +1114,13 @@ typedef struct fp8_scheme_info {
 } fp8_scheme_info;
 /* Scheme i; NOT_FOUND past the last. Any thread. */
 FP8_API fp8_status fp8_scheme(int64_t i, fp8_scheme_info *out);
+/* The json of config.json's quantization_config for weights of a scheme, of which the modules
+ * kept[kept_count] stay in high precision: *bytes = its length, and if that is less than `room`,
+ * dst = the text and a NUL; dst NULL: only measured. Any thread. Errors: ARGUMENT (a NULL),
+ * UNSUPPORTED (no such scheme, or config.json does not announce it), NO_MEMORY. */
+FP8_API fp8_status fp8_scheme_config(const fp8_context *ctx, const char *scheme,
+                                     const char *const *kept, int64_t kept_count, char *dst,
+                                     uint64_t room, uint64_t *bytes, fp8_error *err);
 /* The name of rule i ("best", "vllm", ..), NULL past the last. Any thread. */
 FP8_API const char *fp8_rule_name(int64_t i);
 /* The name of engine i that can be converted and verified for ("vllm", "transformers", ..), NULL

@@ -298,6 +298,10 @@ class TensorInfo(ctypes.Structure):
                 ("shape", POINTER(c_int64)), ("bytes", c_uint64), ("file", c_char_p), ("offset", c_uint64)]
 
 
+class WeightInfo(ctypes.Structure):
+    _fields_ = [("weight", c_int64), ("scale", c_int64), ("grid", Grid), ("layer", c_char_p)]
+
+
 # ---- 12. Conversion ----
 class Verb(enum.IntEnum):
     QUANTIZE = 0
@@ -391,6 +395,7 @@ STRUCTS = {
     "fp8_block_shape_desc": BlockShapeDesc, "fp8_dispatch_desc": DispatchDesc,
     "fp8_layer_part": LayerPart, "fp8_layer_desc": LayerDesc, "fp8_layer_info": LayerInfo, "fp8_comm": Comm,
     "fp8_load_desc": LoadDesc, "fp8_load_piece": LoadPiece, "fp8_load_info": LoadInfo, "fp8_tensor_info": TensorInfo,
+    "fp8_weight_info": WeightInfo,
     "fp8_pattern": Pattern, "fp8_convert_desc": ConvertDesc, "fp8_plan_row": PlanRow, "fp8_plan_summary": PlanSummary,
     "fp8_progress": Progress, "fp8_verify_desc": VerifyDesc, "fp8_finding": Finding, "fp8_verify_summary": VerifySummary,
     "fp8_diff_row": DiffRow, "fp8_scheme_info": SchemeInfo, "fp8_peak": Peak,
@@ -404,6 +409,7 @@ ENUMS = {
 }
 
 PROGRESS_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Progress))
+WEIGHT_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(WeightInfo))
 FINDING_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Finding))
 DIFF_FN = ctypes.CFUNCTYPE(None, c_void_p, POINTER(DiffRow))
 
@@ -427,7 +433,8 @@ PROTOTYPES = {
     "fp8_dequantize": (_status, [_handle, Grid, _tensor, _tensor, _tensor, c_void_p, _error]),
     "fp8_requantize": (_status, [_handle, Grid, _tensor, _tensor, POINTER(QuantizeDesc), _tensor, _tensor, c_void_p, _error]),
     "fp8_cast": (_status, [_handle, c_void_p, c_int, c_void_p, c_int, c_int64, c_int, c_void_p, _error]),
-    "fp8_matmul": (_status, [_handle, POINTER(LinearDesc), _tensor, _tensor, _tensor, _tensor, _tensor, _tensor, c_void_p, _error]),
+    "fp8_matmul": (_status, [_handle, POINTER(LinearDesc), _tensor, _tensor, _tensor, _tensor, _tensor, _tensor, c_void_p,
+                             _error]),
     "fp8_linear_check": (_status, [_handle, POINTER(LinearDesc), _tensor, _tensor, _tensor, _error]),
     "fp8_linear_create": (_status, [_handle, POINTER(LinearDesc), _tensor, _tensor, _tensor, _out, _error]),
     "fp8_linear_clone": (_status, [_handle, _out, _error]),
@@ -476,6 +483,7 @@ PROTOTYPES = {
     "fp8_checkpoint_find": (_status, [_handle, c_char_p, c_size_t, POINTER(TensorInfo)]),
     "fp8_checkpoint_read": (_status, [_handle, POINTER(TensorInfo), c_uint64, c_uint64, c_void_p, _error]),
     "fp8_checkpoint_dialect": (c_char_p, [_handle]),
+    "fp8_checkpoint_weights": (_status, [_handle, WEIGHT_FN, c_void_p, _error]),
     "fp8_checkpoint_warning": (c_char_p, [_handle, c_int64]),
     "fp8_convert_plan": (_status, [_handle, POINTER(ConvertDesc), _out, _error]),
     "fp8_convert_count": (c_int64, [_handle]),
@@ -488,6 +496,8 @@ PROTOTYPES = {
     "fp8_verify": (_status, [_handle, POINTER(VerifyDesc), FINDING_FN, c_void_p, POINTER(VerifySummary), _error]),
     "fp8_diff": (_status, [_handle, c_char_p, c_char_p, DIFF_FN, c_void_p, _error]),
     "fp8_scheme": (_status, [c_int64, POINTER(SchemeInfo)]),
+    "fp8_scheme_config": (_status, [_handle, c_char_p, POINTER(c_char_p), c_int64, c_char_p, c_uint64, POINTER(c_uint64),
+                                    _error]),
     "fp8_rule_name": (c_char_p, [c_int64]),
     "fp8_engine_name": (c_char_p, [c_int64]),
     "fp8_machine_peak": (_status, [_handle, c_int64, c_double, POINTER(Peak), _error]),

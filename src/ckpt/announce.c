@@ -308,3 +308,31 @@ fp8_status fp8_announce_config(const fp8_context *ctx, const fp8_config_group *g
     writers[kind](&t, &(announcement){groups, group_count, kept, kept_count});
     return fp8_text_finish(&t, text, NULL, err);
 }
+
+/* text with its NUL to dst, if there is room. */
+static void put_out(const char *text, uint64_t length, char *dst, uint64_t room, uint64_t *bytes)
+{
+    *bytes = length;
+    if (dst && length < room)
+        memcpy(dst, text, length + 1);
+}
+
+fp8_status fp8_scheme_config(const fp8_context *ctx, const char *scheme, const char *const *kept,
+                             int64_t kept_count, char *dst, uint64_t room, uint64_t *bytes,
+                             fp8_error *err)
+{
+    FP8_FAIL_IF(!ctx || !scheme || !bytes || kept_count < 0 || (kept_count && !kept), err,
+                FP8_E_ARGUMENT, "scheme config: %s is NULL or negative",
+                !ctx      ? "ctx"
+                : !scheme ? "the scheme"
+                : !bytes  ? "bytes"
+                          : "kept");
+    const fp8_config_group group = {.dialect = fp8_dialect_find(scheme, NULL)};
+    char *text;
+    FP8_FAIL_IF(!group.dialect, err, FP8_E_UNSUPPORTED, "there is no scheme '%s' to write", scheme);
+    FP8_TRY(fp8_announce_config(ctx, &group, 1, kept, kept_count, &text, err));
+    FP8_FAIL_IF(!text, err, FP8_E_UNSUPPORTED, "config.json does not announce %s", scheme);
+    put_out(text, strlen(text), dst, room, bytes);
+    fp8_release(ctx, text);
+    return FP8_OK;
+}

@@ -421,6 +421,21 @@ static const char *grid_text(fp8_grid grid)
     return "other";
 }
 
+const char *fp8_layer_scheme(fp8_grid grid, fp8_activations activations)
+{
+    static const struct {
+        fp8_grid grid;
+        const char *name, *weight_only;
+    } schemes[] = {{BLOCK, "block", "block"},
+                   {CHANNEL, "channel", "weight-only"},
+                   {TENSOR, "tensor", "tensor"},
+                   {MX, "mxfp8", "mxfp8"}};
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
+        if (schemes[i].grid.rows == grid.rows && schemes[i].grid.cols == grid.cols)
+            return activations == FP8_ACTIVATIONS_NONE ? schemes[i].weight_only : schemes[i].name;
+    return NULL;
+}
+
 static const char *const activation_texts[] = {
     [FP8_ACTIVATIONS_NONE] = "none",
     [FP8_ACTIVATIONS_STATIC] = "static per tensor",

@@ -74,6 +74,9 @@ const fp8_dialect *fp8_dialect_at(int64_t i);
 /* The writable row of that name for that engine ("vllm" if NULL), NULL if there is none. */
 const fp8_dialect *fp8_dialect_find(const char *name, const char *engine);
 
+/* The scheme of fp8_online_linear that computes with weights of a grid, NULL if none does. */
+const char *fp8_layer_scheme(fp8_grid grid, fp8_activations activations);
+
 /* The name of a weight's companion: "a.weight" with "weight_scale" is "a.weight_scale"; a name
  * whose last part is not "weight" ("experts.down_proj") takes it as "experts.down_proj_scale",
  * as transformers names stacked experts. dst (NULL: measure) has room for name_bytes + the

@@ -419,3 +419,51 @@ const char *fp8_checkpoint_dialect(const fp8_checkpoint *ckpt)
     fp8_roles_free(ckpt->ctx, &roles);
     return name;
 }
+
+/* ---- for users ---- */
+
+static const char weight_suffix[] = ".weight";
+
+/* How the weight's module quantizes its input. */
+static fp8_status activations_of(fp8_roles *roles, const fp8_tensor_info *info,
+                                 fp8_activations *activations, fp8_error *err)
+{
+    const uint64_t tail = sizeof weight_suffix - 1;
+    const bool ends = info->name_bytes > tail &&
+                      !memcmp(info->name + info->name_bytes - tail, weight_suffix, tail);
+    const fp8_quant_group *group = NULL;
+    FP8_TRY(fp8_quant_config_group(&roles->config, info->name, info->name_bytes - (ends ? tail : 0),
+                                   &group, err));
+    *activations = group && group->known ? group->activations
+                   : roles->dialect      ? roles->dialect->activations
+                                         : FP8_ACTIVATIONS_TOKEN;
+    return FP8_OK;
+}
+
+static fp8_status tell_weights(const fp8_checkpoint *ckpt, fp8_roles *roles, fp8_weight_fn fn,
+                               void *user, fp8_error *err)
+{
+    for (int64_t i = 0; i < fp8_checkpoint_count(ckpt); i++) {
+        const fp8_role_info *role = &roles->tensors[i];
+        fp8_tensor_info info;
+        fp8_activations activations;
+        if (role->role != FP8_ROLE_WEIGHT || (role->problem && role->problem->unreadable))
+            continue;
+        FP8_TRY(fp8_checkpoint_tensor(ckpt, i, &info));
+        FP8_TRY(activations_of(roles, &info, &activations, err));
+        fn(user, &(fp8_weight_info){i, role->partner, role->grid,
+                                    fp8_layer_scheme(role->grid, activations)});
+    }
+    return FP8_OK;
+}
+
+fp8_status fp8_checkpoint_weights(const fp8_checkpoint *ckpt, fp8_weight_fn fn, void *user,
+                                  fp8_error *err)
+{
+    fp8_roles roles;
+    FP8_FAIL_IF(!ckpt || !fn, err, FP8_E_ARGUMENT, "checkpoint: %s is NULL", ckpt ? "fn" : "ckpt");
+    FP8_TRY(fp8_roles_assign(ckpt->ctx, ckpt, &roles, err));
+    const fp8_status status = tell_weights(ckpt, &roles, fn, user, err);
+    fp8_roles_free(ckpt->ctx, &roles);
+    return status;
+}

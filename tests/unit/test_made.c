@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_made.c - what the pipeline makes, fp8_verify passes: every scheme, every rounding rule that
- * the scheme knows, every engine that loads it; and a changed bit of it is found. */
+ * the scheme knows, every engine that loads it; and a changed bit of it is found. Users are told
+ * the same of it. */
 #include "support/checkpoint_edit.h"
 #include "support/context_fixture.h"
 #include "support/sandbox.h"
@@ -156,9 +157,87 @@ static void a_changed_bit_is_found(void **state)
     }
 }
 
+/* Weights that were told, and those of a scheme with scales for a row and no quantized input. */
+typedef struct told {
+    const fp8_checkpoint *ckpt;
+    int64_t count, weight_only;
+} told;
+
+static void on_weight(void *user, const fp8_weight_info *w)
+{
+    told *t = user;
+    fp8_tensor_info weight, scale;
+    fp8_linear_desc linear;
+    assert_int_equal(fp8_checkpoint_tensor(t->ckpt, w->weight, &weight), FP8_OK);
+    assert_int_equal(fp8_checkpoint_tensor(t->ckpt, w->scale, &scale), FP8_OK);
+    assert_int_equal(weight.dtype, FP8_E4M3FN);
+    assert_non_null(strstr(scale.name, "scale"));
+    assert_int_equal(fp8_online_linear(w->layer, 0, &linear, NULL), FP8_OK);
+    assert_int_equal(linear.w.grid.rows, w->grid.rows);
+    assert_int_equal(linear.w.grid.cols, w->grid.cols);
+    t->weight_only += linear.activation == FP8_ACTIVATION_NONE;
+    t->count++;
+}
+
+static void weights_are_told_with_the_layers_that_take_them(void **state)
+{
+    fp8_scheme_info scheme;
+    int made = 0;
+    assert_int_equal(fp8_checkpoint_weights(NULL, on_weight, NULL, NULL), FP8_E_ARGUMENT);
+    for (int64_t i = 0; fp8_scheme(i, &scheme) == FP8_OK; i++) {
+        recipe r = {GOLDEN "llama_untied_bf16", scheme.name, NULL, NULL};
+        char all[4096];
+        fp8_checkpoint *ckpt;
+        sandbox_make();
+        if (make(*state, &r, sandbox_path("dst"))) {
+            told t = {0};
+            assert_int_equal(fp8_checkpoint_open(*state, sandbox_path("dst"), &ckpt, NULL), FP8_OK);
+            t.ckpt = ckpt;
+            assert_int_equal(fp8_checkpoint_weights(ckpt, NULL, &t, NULL), FP8_E_ARGUMENT);
+            assert_int_equal(fp8_checkpoint_weights(ckpt, on_weight, &t, NULL), FP8_OK);
+            fp8_checkpoint_close(ckpt);
+            assert_int_equal(t.count, verify(*state, &r, sandbox_path("dst"), NULL, all).quantized);
+            assert_int_equal(t.weight_only, strcmp(scheme.name, "ct-w8a16") ? 0 : t.count);
+            made++;
+        }
+        sandbox_remove();
+    }
+    assert_true(made >= 10);
+}
+
+static void a_config_is_measured_and_written(void **state)
+{
+    static const char *const kept[] = {"lm_head", "a \"quoted\" name"};
+    char text[4096] = "untouched";
+    uint64_t bytes, again;
+    fp8_error err;
+    assert_int_equal(fp8_scheme_config(*state, "ct-channel", kept, 2, NULL, 0, &bytes, NULL),
+                     FP8_OK);
+    assert_int_equal(fp8_scheme_config(*state, "ct-channel", kept, 2, text, bytes, &again, NULL),
+                     FP8_OK);
+    assert_string_equal(text, "untouched"); /* its NUL has no room */
+    assert_int_equal(
+        fp8_scheme_config(*state, "ct-channel", kept, 2, text, bytes + 1, &again, NULL), FP8_OK);
+    assert_int_equal(again, bytes);
+    assert_int_equal(strlen(text), bytes);
+    assert_non_null(strstr(text, "\"strategy\": \"channel\""));
+    assert_non_null(strstr(text, "a \\\"quoted\\\" name"));
+    assert_int_equal(fp8_scheme_config(*state, "comfy", NULL, 0, NULL, 0, &bytes, &err),
+                     FP8_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "does not announce comfy"));
+    assert_int_equal(fp8_scheme_config(*state, "none", NULL, 0, NULL, 0, &bytes, &err),
+                     FP8_E_UNSUPPORTED);
+    assert_int_equal(fp8_scheme_config(*state, "hf-block", NULL, 1, NULL, 0, &bytes, &err),
+                     FP8_E_ARGUMENT);
+    assert_int_equal(fp8_scheme_config(NULL, "hf-block", NULL, 0, NULL, 0, &bytes, &err),
+                     FP8_E_ARGUMENT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weights_are_told_with_the_layers_that_take_them),
+        cmocka_unit_test(a_config_is_measured_and_written),
         cmocka_unit_test(every_scheme_and_source_passes),
         cmocka_unit_test(every_rule_passes),
         cmocka_unit_test(every_engine_passes),
