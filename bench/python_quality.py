@@ -152,6 +152,7 @@ for scheme in options.scheme or ("tensor", "channel", "block", "mxfp8", "weight-
         generation = generates(model)
         failed |= not (good and counted and generation) or copies > 0
         print(f"bench python_quality scheme={scheme} way={way} rule={options.rule} dtype={options.dtype} "
-              f"cast_to={options.cast_to} {words} {counts} copies={copies}{f' generation={generation}' if causal else ''}", flush=True)
+              f"cast_to={options.cast_to} {words} {counts} copies={copies}"
+              + (f" generation={generation}" if causal else ""), flush=True)
         del model
 sys.exit(int(failed))

@@ -3,7 +3,8 @@
  * engine.c - how an inference engine uses layers: declare those of its rank, load a checkpoint of
  * any format into them, run one with the rank's memory, and load anew without moving anything.
  *
- *     engine CHECKPOINT [RANK RANKS]
+ *     cc engine.c $(pkg-config --cflags --libs fp8) -lm -o engine
+ *     ./engine CHECKPOINT [RANK RANKS]
  *
  * The MLP of a Llama's first layer, Y = down(silu(gate(X)) * up(X)); with several ranks Y is this
  * rank's part of a sum. Prints the sum of Y's magnitudes. */

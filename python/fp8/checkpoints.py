@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import json
 import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -99,6 +100,15 @@ class StoredTensor:
 
 
 @dataclasses.dataclass(frozen=True)
+class StoredWeight:
+    """A weight that is stored as codes, its scale, and the scheme of a layer that computes with them; "" if there is none."""
+
+    weight: StoredTensor
+    scale: StoredTensor
+    scheme: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Checkpoint:
     """What a checkpoint holds; dialect "none" if nothing is quantized, "unknown" if no dialect matches."""
 
@@ -154,16 +164,57 @@ def verify(path: Path, *, against: Path | None = None, engine: str | None = None
 
 def inspect(path: Path, *, context: contexts.Context | None = None) -> Checkpoint:
     """Reads the headers of a checkpoint, no data. Errors: ValueError (a rule of the format is broken), OSError, MemoryError."""
-    ckpt, owner = ctypes.c_void_p(), context or contexts.default()
-    call("fp8_checkpoint_open", owner.handle, _path(path), ctypes.byref(ckpt))
-    try:
+    with _opened(path, context) as ckpt:
         dialect = _c.lib.fp8_checkpoint_dialect(ckpt)
         if dialect is None:
             raise MemoryError("no memory to tell the checkpoint's dialect")
         tensors = tuple(_stored(ckpt, i) for i in range(_c.lib.fp8_checkpoint_count(ckpt)))
         return Checkpoint(dialect.decode(), tensors, tuple(_lines(_c.lib.fp8_checkpoint_warning, ckpt)))
+
+
+def stored_weights(path: Path, *, context: contexts.Context | None = None) -> tuple[StoredWeight, ...]:
+    """The weights of a checkpoint that are stored as codes with scales that fit. Errors: as inspect."""
+    found: list[_c.WeightInfo] = []
+
+    def collect(_user: Any, weight: Any) -> None:
+        w = weight.contents
+        found.append(_c.WeightInfo(w.weight, w.scale, w.grid, w.layer))
+
+    with _opened(path, context) as ckpt:
+        call("fp8_checkpoint_weights", ckpt, _c.WEIGHT_FN(collect), None)
+        return tuple(StoredWeight(_stored(ckpt, w.weight), _stored(ckpt, w.scale), (w.layer or b"").decode()) for w in found)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, context: contexts.Context | None) -> Iterator[ctypes.c_void_p]:
+    ckpt, owner = ctypes.c_void_p(), context or contexts.default()
+    call("fp8_checkpoint_open", owner.handle, _path(path), ctypes.byref(ckpt))
+    try:
+        yield ckpt
     finally:
         _c.lib.fp8_checkpoint_close(ckpt)
+
+
+def scheme_info(name: str) -> _c.SchemeInfo:
+    """The facts of a scheme of quantize_checkpoint. Errors: ValueError."""
+    info, i = _c.SchemeInfo(), 0
+    while _c.lib.fp8_scheme(i, ctypes.byref(info)) == 0:
+        if info.name.decode() == name:
+            return info
+        i += 1
+    raise ValueError(f"there is no scheme {name!r}")
+
+
+def scheme_config(name: str, kept: Iterable[str]) -> Any:
+    """What config.json's quantization_config says of a scheme with modules that stay in high precision.
+    Errors: NotImplementedError (no such scheme, or none that config.json announces)."""
+    texts = [text.encode() for text in kept]
+    arguments = contexts.default().handle, name.encode(), (ctypes.c_char_p * len(texts))(*texts), len(texts)
+    size = ctypes.c_uint64()
+    call("fp8_scheme_config", *arguments, None, 0, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value + 1)
+    call("fp8_scheme_config", *arguments, text, len(text), ctypes.byref(size))
+    return json.loads(text.value)
 
 
 def _stored(ckpt: ctypes.c_void_p, i: int) -> StoredTensor:

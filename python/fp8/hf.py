@@ -9,6 +9,7 @@ a dialect that `fp8 quantize` writes for transformers' model files, is taken as 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import mmap
 import pathlib
@@ -25,11 +26,9 @@ from transformers.quantizers.quantizers_utils import get_module_from_name, shoul
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from . import layer_state
-from ._c import Dtype
-from .checkpoints import StoredTensor, inspect
+from .checkpoints import StoredWeight, inspect, scheme_config, scheme_info, stored_weights
 from .enable import enable_fp8_gemm
 from .nn import FP8GemmOptions, FP8Linear
-from .schemes import linear_desc
 
 _METHOD = "libfp8"
 _libc, _MADV_PAGEOUT = ctypes.CDLL(None), 21
@@ -38,36 +37,9 @@ _ALL_CODES = ("F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ")
 _SCALES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "U8": torch.uint8,
            "F8_E8M0": torch.float8_e8m0fnu}
 
-# How the dialects' weights are quantized. Activations of modelopt and ct-tensor-static are static there; here each token
-# gets a scale of its own, which is never worse.
-_SCHEMES = {
-    "hf-block": "block", "ct-block": "block", "modelopt-pb-wo": "block", "hf-tensor": "tensor", "ct-tensor": "tensor",
-    "ct-tensor-static": "tensor", "modelopt": "tensor", "ct-channel": "channel", "modelopt-pcpt": "channel",
-    "ct-w8a16": "weight-only", "ct-mxfp8": "mxfp8", "modelopt-mxfp8": "mxfp8", "mxfp8": "mxfp8",
-}
-
-
-def _compressed(strategy: str, activations: dict[str, Any] | None, form: str = "float-quantized",
-                **weights: Any) -> dict[str, Any]:
-    """compressed-tensors' json."""
-    common = {"num_bits": 8, "type": "float", "symmetric": True}
-    group = {"format": form, "targets": ["Linear"], "output_activations": None,
-             "weights": common | {"strategy": strategy, "dynamic": False} | weights,
-             "input_activations": activations and common | {"dynamic": True} | activations}
-    return {"quant_method": "compressed-tensors", "format": form, "quantization_status": "compressed",
-            "global_compression_ratio": None, "kv_cache_scheme": None, "config_groups": {"group_0": group}}
-
-
-_MX = {"group_size": 32, "scale_dtype": "torch.uint8"}
-# What config.json says of a scheme, the name of its list of modules that are not quantized, and that of the scales.
-_WRITTEN: dict[str, tuple[dict[str, Any], str, str]] = {
-    "block": ({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
-              "modules_to_not_convert", "weight_scale_inv"),
-    "tensor": (_compressed("tensor", {"strategy": "token"}), "ignore", "weight_scale"),
-    "channel": (_compressed("channel", {"strategy": "token"}), "ignore", "weight_scale"),
-    "weight-only": (_compressed("channel", None, "naive-quantized"), "ignore", "weight_scale"),
-    "mxfp8": (_compressed("group", {"strategy": "group"} | _MX, "mxfp8-quantized", **_MX), "ignore", "weight_scale"),
-}
+# The dialect that a scheme is written as; of the dialects themselves the library has the table.
+_DIALECTS = {"block": "hf-block", "tensor": "ct-tensor", "channel": "ct-channel", "weight-only": "ct-w8a16",
+             "mxfp8": "ct-mxfp8"}
 
 
 @register_quantization_config(_METHOD)
@@ -102,11 +74,10 @@ class Fp8Config(QuantizationConfigMixin):
         """What config.json says: that of the dialect, which other engines read, too."""
         if self.stored is not None:
             return dict(self.stored)
-        written, ignored, _ = _WRITTEN[self.scheme]
-        experts = self.experts
-        if ignored == "ignore":  # names of linear modules alone, or patterns
+        dialect, experts = _DIALECTS[self.scheme], self.experts
+        if dialect.startswith("ct-"):  # names of linear modules alone, or patterns
             experts = [rf"re:{re.escape(name)}\..*" for name in experts]
-        return written | {ignored: self.kept + experts}
+        return scheme_config(dialect, self.kept + experts)
 
 
 class _Quantize(ConversionOps):
@@ -163,27 +134,25 @@ class Fp8Quantizer(HfQuantizer):
 
     def _process_model_before_weight_loading(self, model: nn.Module, checkpoint_files: list[str] | None = None,
                                              **kwargs: Any) -> nn.Module:
-        stored, dialect, announced = _read(checkpoint_files or [])
-        self.pre_quantized = dialect != "none"
+        dialect, weights, announced = _read(checkpoint_files or [])
+        self.pre_quantized, config = dialect != "none", self.quantization_config
+        config.stored = announced if self.pre_quantized else None
         if self.pre_quantized:
-            if dialect not in _SCHEMES:
-                raise NotImplementedError(f"checkpoint's dialect is {dialect!r}; expected one of {', '.join(_SCHEMES)}")
-            self.quantization_config.scheme, self.quantization_config.stored = _SCHEMES[dialect], announced
-            layers = _places(model, stored)
+            layers = _places(model, weights)
+            if not layers:
+                raise NotImplementedError(f"checkpoint's dialect is {dialect!r}, of which no weight can be taken as it is")
+            config.scheme = next(iter(layers.values())).scheme
         else:
-            skipped = self.get_modules_to_not_convert(model, self.quantization_config.modules_to_not_convert,
-                                                      model._keep_in_fp32_modules)
+            skipped = self.get_modules_to_not_convert(model, config.modules_to_not_convert, model._keep_in_fp32_modules)
             layers = {name: None for name, module in model.named_modules()
                       if isinstance(module, nn.Linear) and should_convert_module(name, skipped)}
-        enable_fp8_gemm(model, options=self.quantization_config.options, module_filter=lambda name, _: name in layers)
-        for name, tensors in layers.items():
-            layer = model.get_submodule(name)
-            if isinstance(layer, FP8Linear):
-                _declare(layer, self.quantization_config.scheme, tensors)
-        self.quantization_config.kept = sorted(name for name, module in model.named_modules()
+        for scheme in sorted({weight.scheme if weight else config.scheme for weight in layers.values()}):
+            _enable(model, dataclasses.replace(config.options, scheme=scheme),
+                    {name: weight for name, weight in layers.items() if not weight or weight.scheme == scheme})
+        config.kept = sorted(name for name, module in model.named_modules()
                                                if isinstance(module, nn.Linear) and not isinstance(module, FP8Linear))
         if not self.pre_quantized:
-            self.quantization_config.experts = self._experts(model)
+            config.experts = self._experts(model)
         model._keys_to_ignore_on_load_unexpected = {*(model._keys_to_ignore_on_load_unexpected or ()), r"\.input_scale$"}
         return model
 
@@ -207,41 +176,49 @@ class Fp8Quantizer(HfQuantizer):
         return model
 
 
-def _read(files: list[str]) -> tuple[dict[str, StoredTensor], str, dict[str, Any] | None]:
-    """The tensors of safetensors files of one directory, by name, the directory's dialect, and what config.json says of it."""
+def _read(files: list[str]) -> tuple[str, tuple[StoredWeight, ...], dict[str, Any] | None]:
+    """The dialect of safetensors files of one directory, their weights that are codes, and what config.json says of it."""
     folders = {pathlib.Path(file).parent for file in files if file.endswith(".safetensors")}
     if not folders:
-        return {}, "none", None
+        return "none", (), None
     folder = folders.pop()
-    checkpoint = inspect(folder)
+    dialect = inspect(folder).dialect
+    if dialect == "none":
+        return dialect, (), None
     announced = json.loads((folder / "config.json").read_text()).get("quantization_config")
-    return {tensor.name: tensor for tensor in checkpoint.tensors}, checkpoint.dialect, announced
+    return dialect, stored_weights(folder), announced
 
 
-def _places(model: nn.Module, stored: dict[str, StoredTensor]) -> dict[str, list[StoredTensor]]:
-    """{module: [weight, scale]} of the linear modules whose weight is stored as codes; with the model's prefix or without."""
-    found = {}
+def _places(model: nn.Module, weights: tuple[StoredWeight, ...]) -> dict[str, StoredWeight]:
+    """The linear modules whose weight is stored as codes that a layer takes; with the model's prefix or without."""
+    stored = {w.weight.name: w for w in weights if w.scheme and w.weight.dtype in _CODES}
     prefix = model.base_model_prefix + "."
+    found = {}
     for name, module in model.named_modules():
-        for key in (name, name.removeprefix(prefix), prefix + name):
-            weight = stored.get(key + ".weight")
-            scale = next((stored[key + "." + s] for s in layer_state.SCALE_KEYS if key + "." + s in stored), None)
-            if isinstance(module, nn.Linear) and weight and scale and weight.dtype in _CODES:
-                found[name] = [weight, scale]
-                break
+        keys = (key + ".weight" for key in (name, name.removeprefix(prefix), prefix + name))
+        weight = next((stored[key] for key in keys if key in stored), None)
+        if isinstance(module, nn.Linear) and weight and weight.scale.name.rpartition(".")[2] in layer_state.SCALE_KEYS:
+            found[name] = weight
     return found
 
 
-def _declare(layer: FP8Linear, scheme: str, tensors: list[StoredTensor] | None) -> None:
-    """How the scales are stored; and, if codes are to be read, parameters without storage for them."""
-    if tensors is None:
-        layer.stored_scale = (_WRITTEN[scheme][2], None, torch.uint8 if linear_desc(scheme).w_scale == Dtype.E8M0FNU else None)
-        return
-    weight, scale = tensors
-    name = scale.name.rpartition(".")[2]
-    layer.stored_scale = (name, scale.shape, _SCALES[scale.dtype])
-    layer._parameters["weight"] = _empty(weight.shape, _CODES[weight.dtype])
-    layer._parameters[name] = _empty(scale.shape, _SCALES[scale.dtype])
+def _enable(model: nn.Module, options: FP8GemmOptions, layers: dict[str, StoredWeight] | dict[str, None]) -> None:
+    """Puts FP8Linear in these places, knowing how scales are stored; if codes are to be read, with parameters without storage
+    for them."""
+    enable_fp8_gemm(model, options=options, module_filter=lambda name, _: name in layers)
+    written = scheme_info(_DIALECTS[options.scheme])
+    for name, stored in layers.items():
+        layer = model.get_submodule(name)
+        if not isinstance(layer, FP8Linear):
+            continue
+        if stored is None:
+            layer.stored_scale = written.scale_name.decode(), None, torch.uint8 if written.scale_dtype == b"U8" else None
+            continue
+        weight, scale = stored.weight, stored.scale
+        leaf = scale.name.rpartition(".")[2]
+        layer.stored_scale = leaf, scale.shape, _SCALES[scale.dtype]
+        layer._parameters["weight"] = _empty(weight.shape, _CODES[weight.dtype])
+        layer._parameters[leaf] = _empty(scale.shape, _SCALES[scale.dtype])
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> nn.Parameter:

@@ -97,6 +97,27 @@ class Transformers(unittest.TestCase):
                 self.assertEqual({layer.options.scheme for layer in layers(model).values()}, {scheme})
                 self.near(model, want)
 
+    def test_mixed_schemes(self):
+        want = logits(load(SOURCES / "llama_untied_bf16"))
+        mix = {"*.down_proj": "ct-tensor", "*.o_proj": "ct-w8a16"}
+        fp8.quantize_checkpoint(SOURCES / "llama_untied_bf16", self.folder / "mix", "ct-channel", set=mix)
+        model = load(self.folder / "mix", quantization_config=Fp8Config())
+        self.check_codes(model, tensors(self.folder / "mix"))
+        of = {name.rpartition(".")[2]: layer.options.scheme for name, layer in layers(model).items()}
+        self.assertEqual((of["down_proj"], of["o_proj"], of["q_proj"]), ("tensor", "weight-only", "channel"))
+        self.near(model, want)
+        model.save_pretrained(self.folder / "again")
+        again = load(self.folder / "again", quantization_config=Fp8Config())
+        self.assertTrue(torch.equal(logits(again), logits(model)))
+
+    def test_a_config_that_is_used_again(self):
+        config = Fp8Config("block")
+        load(SOURCES / "llama_untied_ct_channel_token", quantization_config=config)
+        second = load(SOURCES / "llama_untied_bf16", quantization_config=config)
+        second.save_pretrained(self.folder / "second")
+        found = fp8.verify(self.folder / "second", against=SOURCES / "llama_untied_bf16")
+        self.assertEqual([f for f in found.findings if f.is_error], [])
+
     def test_checkpoints_of_other_writers(self):
         for name in ("llama_untied_ct_channel_token", "llama_untied_ct_block", "llama_untied_ct_tensor_static",
                      "llama_untied_ct_mxfp8", "llama_untied_ct_w8a16", "llama_untied_hf_tensor", "llama_tied_hf_block"):
