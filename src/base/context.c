@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void *malloc_hook(void *user, size_t bytes)
 {
@@ -27,6 +28,19 @@ void *fp8_alloc(const fp8_context *ctx, uint64_t bytes)
     if (bytes > SIZE_MAX)
         return NULL;
     return ctx->allocator.alloc(ctx->allocator.user, bytes ? (size_t)bytes : 1);
+}
+
+/* Whole huge pages alone are asked for, so that no more becomes resident than is used. */
+void *fp8_alloc_streamed(const fp8_context *ctx, uint64_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20, LEAST = 2 * HUGE_PAGE };
+    if (ctx->allocator.alloc != malloc_hook || bytes < LEAST || bytes > SIZE_MAX - HUGE_PAGE)
+        return fp8_alloc(ctx, bytes);
+    const size_t whole = (size_t)bytes / HUGE_PAGE * HUGE_PAGE;
+    void *ptr = aligned_alloc(HUGE_PAGE, whole + HUGE_PAGE);
+    if (ptr)
+        (void)madvise(ptr, whole, MADV_HUGEPAGE); /* refused: the usual pages */
+    return ptr;
 }
 
 void *fp8_alloc_zeroed(const fp8_context *ctx, uint64_t n, uint64_t size)

@@ -41,7 +41,10 @@ fp8_status fp8_need_no_stream(const void *stream, const char *what, fp8_error *e
 /* bytes of memory aligned for any type, NULL if there is none; 0 bytes gives a pointer that can be
  * freed. */
 void *fp8_alloc(const fp8_context *ctx, uint64_t bytes);
-/* The same for n elements of `size` bytes, zeroed; NULL also if the product overflows. */
+/* The same for what is read whole again and again, as weights are. With the default allocator large
+ * memory is aligned to huge pages and asks for them, where the system gives them on request. */
+void *fp8_alloc_streamed(const fp8_context *ctx, uint64_t bytes);
+/* fp8_alloc for n elements of `size` bytes, zeroed; NULL also if the product overflows. */
 void *fp8_alloc_zeroed(const fp8_context *ctx, uint64_t n, uint64_t size);
 /* NULL is a no-op. */
 void fp8_release(const fp8_context *ctx, void *ptr);

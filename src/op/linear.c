@@ -91,7 +91,7 @@ fp8_status fp8_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *pl
     l->code_bytes = (uint64_t)(panels * fp8_panel_stride(l->cuts.columns));
     const parts at = parts_of(l);
     l->memory_bytes = at.end + FP8_ALIGN - 1;
-    l->memory = fp8_alloc(ctx, l->memory_bytes);
+    l->memory = fp8_alloc_streamed(ctx, l->memory_bytes);
     if (!l->memory) {
         fp8_release(ctx, l);
         return fp8_fail(err, FP8_E_NO_MEMORY, "linear: no memory for %llu bytes",

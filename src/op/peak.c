@@ -103,7 +103,7 @@ static fp8_status measure_read(const fp8_context *ctx, double seconds, fp8_peak 
                                fp8_error *err)
 {
     const int64_t bytes = read_bytes();
-    uint8_t *memory = fp8_alloc(ctx, (uint64_t)bytes + LINE);
+    uint8_t *memory = fp8_alloc_streamed(ctx, (uint64_t)bytes + LINE);
     FP8_FAIL_IF(!memory, err, FP8_E_NO_MEMORY, "peak: no memory for %lld bytes", (long long)bytes);
     memset(memory, 1, (size_t)bytes + LINE); /* else all pages are the one page of zeros */
     const uintptr_t aligned = ((uintptr_t)memory + LINE - 1) / LINE * LINE;

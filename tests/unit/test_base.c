@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-/* cmocka.h needs the four above. */
+#include <unistd.h>
+/* cmocka.h needs some of the above. */
 #include <cmocka.h>
 
 static void statuses_keep_their_values(void **state)
@@ -111,6 +112,45 @@ static void contexts_refuse_nonsense(void **state)
     fp8_context_free(NULL);
 }
 
+/* Whether memory at `at` asks for huge pages: "hg" among the flags of its mapping. */
+static bool asks_for_huge_pages(const void *at)
+{
+    char line[512];
+    unsigned long begin, end;
+    bool here = false, asks = false;
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2)
+            here = (uintptr_t)at >= begin && (uintptr_t)at < end;
+        else if (here && !strncmp(line, "VmFlags:", 8))
+            asks = strstr(line, " hg") != NULL;
+    }
+    fclose(maps);
+    return asks;
+}
+
+static void large_memory_asks_for_huge_pages(void **state)
+{
+    (void)state;
+    enum { HUGE_PAGE = 2 << 20, LARGE = 5 * HUGE_PAGE + 1 };
+    fp8_context *ctx;
+    assert_int_equal(fp8_context_create(NULL, &ctx, NULL), FP8_OK);
+    char *memory = fp8_alloc_streamed(ctx, LARGE), *small = fp8_alloc_streamed(ctx, 1);
+    assert_non_null(memory);
+    assert_non_null(small);
+    memory[0] = memory[LARGE - 1] = small[0] = 1;
+    assert_int_equal((uintptr_t)memory % HUGE_PAGE, 0);
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0) {
+        assert_true(asks_for_huge_pages(memory));
+        assert_true(asks_for_huge_pages(memory + 5 * HUGE_PAGE - 1));
+        assert_false(asks_for_huge_pages(memory + LARGE - 1)); /* would be half empty */
+    }
+    fp8_release(ctx, memory);
+    fp8_release(ctx, small);
+    fp8_context_free(ctx);
+}
+
 static void the_instruction_set_can_be_capped(void **state)
 {
     (void)state;
@@ -197,6 +237,7 @@ int main(void)
         cmocka_unit_test(system_errors_name_their_kind),
         cmocka_unit_test(sizes_are_checked),
         cmocka_unit_test(contexts_refuse_nonsense),
+        cmocka_unit_test(large_memory_asks_for_huge_pages),
         cmocka_unit_test(the_instruction_set_can_be_capped),
         cmocka_unit_test(sorting_is_stable),
         cmocka_unit_test(parallel_for_visits_each_index_once),
