@@ -2,11 +2,16 @@
  *
  * fault.c - fork, environment, exec. FP8_SHIM_PATH is the built shim. */
 #include "fault/fault.h"
+#include "support/sandbox.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+/* cmocka.h needs some of the above. */
+#include <cmocka.h>
 
 static void set(const char *name, const char *value)
 {
@@ -62,4 +67,33 @@ int fault_run(const fault_plan *plan, char *const argv[], long *counted)
         *counted = read_log(log);
     unlink(log);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void run_case(const fault_table *table, const fault_case *c, char *const argv[])
+{
+    fault_plan plan = {c->call, 0, c->deed, table->path, false};
+    long calls;
+    assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
+    calls /= table->turns ? table->turns : 1;
+    assert_true(calls >= table->least);
+    const long step = table->most ? 1 + calls / table->most : 1;
+    for (plan.at = 1; plan.at <= calls; plan.at += step) {
+        const int status = fault_run(&plan, argv, NULL);
+        if (status != (int)c->expected && (!c->or_else || status != c->or_else))
+            fail_msg("%s %s: %s %s at call %ld of %ld: %d", argv[1], argv[3] ? argv[3] : "",
+                     plan.call, plan.deed, plan.at, calls, status);
+    }
+}
+
+void fault_table_run(const fault_table *table, char *const argv[])
+{
+    for (size_t i = 0; i < table->count; i++)
+        run_case(table, &table->cases[i], argv);
+}
+
+int fault_tear_down(void **state)
+{
+    (void)state;
+    sandbox_remove();
+    return 0;
 }

@@ -204,18 +204,11 @@ static int make_models(void **state)
     return 0;
 }
 
-static int drop_models(void **state)
-{
-    (void)state;
-    sandbox_remove();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(death_anywhere_can_be_resumed),
         cmocka_unit_test(failure_anywhere_can_be_resumed),
     };
-    return cmocka_run_group_tests(tests, make_models, drop_models);
+    return cmocka_run_group_tests(tests, make_models, fault_tear_down);
 }

@@ -184,70 +184,50 @@ static int spiller(const char *directory)
 static void a_spill_file_meets_every_failure(void **state)
 {
     (void)state;
-    static const struct {
-        const char *call, *deed;
-        fp8_status expected;
-    } cases[] = {
-        {"create", "ENOSPC", FP8_E_NO_SPACE}, {"create", "EMFILE", FP8_E_IO},
-        {"pwrite", "ENOSPC", FP8_E_NO_SPACE}, {"pwrite", "EIO", FP8_E_IO},
-        {"pwrite", "short", FP8_OK},          {"pwrite", "EINTR", FP8_OK},
-        {"pread", "EIO", FP8_E_IO},           {"pread", "eof", FP8_E_IO},
-        {"pread", "short", FP8_OK},           {"pread", "EINTR", FP8_OK},
+    static const fault_case cases[] = {
+        {"create", "ENOSPC", FP8_E_NO_SPACE, 0}, {"create", "EMFILE", FP8_E_IO, 0},
+        {"pwrite", "ENOSPC", FP8_E_NO_SPACE, 0}, {"pwrite", "EIO", FP8_E_IO, 0},
+        {"pwrite", "short", FP8_OK, 0},          {"pwrite", "EINTR", FP8_OK, 0},
+        {"pread", "EIO", FP8_E_IO, 0},           {"pread", "eof", FP8_E_IO, 0},
+        {"pread", "short", FP8_OK, 0},           {"pread", "EINTR", FP8_OK, 0},
     };
+    static const fault_table table = {
+        .cases = cases, .count = sizeof cases / sizeof *cases, .path = "/spill", .least = 1};
     char *argv[] = {"/proc/self/exe", "--spill", (char *)sandbox_path("spill"), NULL};
     assert_int_equal(mkdir(argv[2], 0777), 0);
-    for (size_t f = 0; f < sizeof cases / sizeof *cases; f++) {
-        fault_plan plan = {cases[f].call, 0, cases[f].deed, "/spill", false};
-        long calls;
-        assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
-        assert_true(calls >= 1);
-        for (plan.at = 1; plan.at <= calls; plan.at++) {
-            const int status = fault_run(&plan, argv, NULL);
-            if (status != (int)cases[f].expected)
-                fail_msg("%s %s at call %ld of %ld: %d", plan.call, plan.deed, plan.at, calls,
-                         status);
-        }
-    }
+    fault_table_run(&table, argv);
 }
 
 /* ---- a checkpoint ---------------------------------------------------------------------------- */
 
-static const struct {
-    const char *call, *deed;
-    fp8_status expected;
-} faults[] = {
-    {"pread", "EIO", FP8_E_IO},   {"pread", "EINTR", FP8_OK},        {"pread", "short", FP8_OK},
-    {"open", "EMFILE", FP8_E_IO}, {"pread", "eof", FP8_E_TRUNCATED}, {"stat", "EIO", FP8_E_IO},
-    {"open", "EACCES", FP8_E_IO},
-};
-
-/* `calls` of one load: the program makes three. */
-static void check_fault(const char *scheme, size_t f, bool every)
+static void every_call_fails(const char *scheme)
 {
+    static const fault_case cases[] = {
+        {"pread", "EIO", FP8_E_IO, 0},   {"pread", "EINTR", FP8_OK, 0},
+        {"pread", "short", FP8_OK, 0},   {"open", "EMFILE", FP8_E_IO, 0},
+        {"open", "EACCES", FP8_E_IO, 0}, {"pread", "eof", FP8_E_TRUNCATED, 0},
+        {"stat", "EIO", FP8_E_IO, 0},
+    };
+    fault_table table = {
+        .cases = cases,
+        .count = sizeof cases / sizeof *cases,
+        .path = "/model/",
+        .least = 10,
+        .turns = 3, /* loads that the program makes */
+        .most = 12, /* rows of `o` are read one by one */
+    };
     char *argv[] = {"/proc/self/exe", "--load", (char *)sandbox_path("model"),
                     (char *)(uintptr_t)scheme, NULL};
-    fault_plan plan = {faults[f].call, 0, faults[f].deed, "/model/", false};
-    long calls;
-    assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
-    calls /= 3;
-    assert_true(calls >= 10);
-    const long step = every ? 1 : 1 + calls / 12; /* rows of `o` are read one by one */
-    for (plan.at = 1; plan.at <= calls; plan.at += step) {
-        const int status = fault_run(&plan, argv, NULL);
-        if (status != (int)faults[f].expected)
-            fail_msg("%s: %s %s at call %ld of %ld: %d", scheme, plan.call, plan.deed, plan.at,
-                     calls, status);
-    }
+    if (getenv("FP8_TEST_EXHAUSTIVE"))
+        table.most = 0;
+    fault_table_run(&table, argv);
 }
 
 static void each_failure_has_its_status(void **state)
 {
     (void)state;
-    const bool every = getenv("FP8_TEST_EXHAUSTIVE") != NULL;
-    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
-        check_fault("channel", f, every);
-        check_fault("tensor", f, every); /* is read twice */
-    }
+    every_call_fails("channel");
+    every_call_fails("tensor"); /* is read twice */
 }
 
 static int make_model(void **state)
@@ -267,13 +247,6 @@ static int make_model(void **state)
     return 0;
 }
 
-static int remove_model(void **state)
-{
-    (void)state;
-    sandbox_remove();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "--load"))
@@ -284,5 +257,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(each_failure_has_its_status),
         cmocka_unit_test(a_spill_file_meets_every_failure),
     };
-    return cmocka_run_group_tests(tests, make_model, remove_model);
+    return cmocka_run_group_tests(tests, make_model, fault_tear_down);
 }

@@ -3,7 +3,6 @@
  * test_fault_read.c - every open and every read of a checkpoint fails, is cut short or interrupted,
  * one after the other: the status says what happened, or the bytes are right. */
 #include "fault/fault.h"
-#include "fp8.h"
 #include "support/sandbox.h"
 
 #include <setjmp.h>
@@ -55,28 +54,20 @@ static int reader(const char *path, const char *expected_sum)
 static void each_failure_has_its_status(void **state)
 {
     (void)state;
-    static const struct {
-        const char *call, *deed;
-        fp8_status expected;
-    } faults[] = {
-        {"pread", "EIO", FP8_E_IO},   {"pread", "EINTR", FP8_OK},
-        {"pread", "short", FP8_OK},   {"pread", "eof", FP8_E_TRUNCATED},
-        {"open", "EMFILE", FP8_E_IO}, {"open", "EACCES", FP8_E_IO},
-        {"open", "EIO", FP8_E_IO},    {"stat", "EIO", FP8_E_IO},
+    static const fault_case cases[] = {
+        {"pread", "EIO", FP8_E_IO, 0},   {"pread", "EINTR", FP8_OK, 0},
+        {"pread", "short", FP8_OK, 0},   {"pread", "eof", FP8_E_TRUNCATED, 0},
+        {"open", "EMFILE", FP8_E_IO, 0}, {"open", "EACCES", FP8_E_IO, 0},
+        {"open", "EIO", FP8_E_IO, 0},    {"stat", "EIO", FP8_E_IO, 0},
+    };
+    static const fault_table table = {
+        .cases = cases,
+        .count = sizeof cases / sizeof *cases,
+        .path = "/model/",
+        .least = 7, /* index, 2 shards, config, 4 tensors */
     };
     char *argv[] = {"/proc/self/exe", "--read", (char *)sandbox_path("model"), "616", NULL};
-    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
-        fault_plan plan = {faults[f].call, 0, faults[f].deed, "/model/", false};
-        long calls;
-        assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
-        assert_true(calls >= 7); /* index, 2 shards, config, 4 tensors */
-        for (plan.at = 1; plan.at <= calls; plan.at++) {
-            int status = fault_run(&plan, argv, NULL);
-            if (status != (int)faults[f].expected)
-                printf("%s %s at call %ld of %ld\n", plan.call, plan.deed, plan.at, calls);
-            assert_int_equal(status, faults[f].expected);
-        }
-    }
+    fault_table_run(&table, argv);
 }
 
 static int make_model(void **state)
@@ -93,17 +84,10 @@ static int make_model(void **state)
     return 0;
 }
 
-static int remove_model(void **state)
-{
-    (void)state;
-    sandbox_remove();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "--read"))
         return reader(argv[2], argv[3]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_failure_has_its_status)};
-    return cmocka_run_group_tests(tests, make_model, remove_model);
+    return cmocka_run_group_tests(tests, make_model, fault_tear_down);
 }

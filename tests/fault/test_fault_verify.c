@@ -59,34 +59,21 @@ static int differ(const char *path, const char *source)
     return status == FP8_OK && rows != 11 ? FOUND_BAD : (int)status;
 }
 
-static const struct {
-    const char *call, *deed;
-    fp8_status expected;
-    bool or_bad; /* or it is found bad: the file ends too early */
-} faults[] = {
-    {"pread", "EIO", FP8_E_IO, false},   {"pread", "EINTR", FP8_OK, false},
-    {"pread", "short", FP8_OK, false},   {"pread", "eof", FP8_E_TRUNCATED, true},
-    {"open", "EMFILE", FP8_E_IO, false}, {"open", "EACCES", FP8_E_IO, false},
-};
-
 static void every_call_fails(const char *verb)
 {
+    static const fault_case cases[] = {
+        {"pread", "EIO", FP8_E_IO, 0},
+        {"pread", "EINTR", FP8_OK, 0},
+        {"pread", "short", FP8_OK, 0},
+        {"pread", "eof", FP8_E_TRUNCATED, FOUND_BAD}, /* the file ends too early */
+        {"open", "EMFILE", FP8_E_IO, 0},
+        {"open", "EACCES", FP8_E_IO, 0},
+    };
+    static const fault_table table = {
+        .cases = cases, .count = sizeof cases / sizeof *cases, .path = "/model/", .least = 3};
     char *argv[] = {"/proc/self/exe", (char *)(uintptr_t)verb, (char *)sandbox_path("model"),
                     GOLDEN "llama_tied_bf16", NULL};
-    for (size_t f = 0; f < sizeof faults / sizeof *faults; f++) {
-        fault_plan plan = {faults[f].call, 0, faults[f].deed, "/model/", false};
-        long calls;
-        assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
-        assert_true(calls >= 3);
-        for (plan.at = 1; plan.at <= calls; plan.at++) {
-            int status = fault_run(&plan, argv, NULL);
-            bool fine =
-                status == (int)faults[f].expected || (faults[f].or_bad && status == FOUND_BAD);
-            if (!fine)
-                fail_msg("%s: %s %s at call %ld of %ld: %d", verb, plan.call, plan.deed, plan.at,
-                         calls, status);
-        }
-    }
+    fault_table_run(&table, argv);
 }
 
 static void verify_meets_every_failure(void **state)
@@ -114,13 +101,6 @@ static int make_model(void **state)
     return 0;
 }
 
-static int remove_model(void **state)
-{
-    (void)state;
-    sandbox_remove();
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "--verify"))
@@ -131,5 +111,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(verify_meets_every_failure),
         cmocka_unit_test(diff_meets_every_failure),
     };
-    return cmocka_run_group_tests(tests, make_model, remove_model);
+    return cmocka_run_group_tests(tests, make_model, fault_tear_down);
 }
