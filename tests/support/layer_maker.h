@@ -164,6 +164,19 @@ static inline loading begin_loading(const fp8_context *ctx, const fp8_layer_desc
     return l;
 }
 
+/* A piece of a part, at its place in it. */
+static inline fp8_status write_at(const loading *l, fp8_load_param param, int32_t part,
+                                  fp8_tensor data, int64_t row, int64_t col, fp8_error *err)
+{
+    fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
+    piece.param = param;
+    piece.part = part;
+    piece.data = data;
+    piece.row = row;
+    piece.col = col;
+    return fp8_load_write(l->load, l->layer, &piece, err);
+}
+
 static inline void end_loading(loading *l)
 {
     fp8_load_free(l->load);

@@ -41,22 +41,11 @@ static inline fp8_layer_desc desc_of(int64_t n, int64_t k, fp8_grid grid)
     return d;
 }
 
-static inline fp8_status write_at(const loading *l, fp8_load_param param, fp8_tensor data,
-                                  int64_t row, int64_t col, fp8_error *err)
-{
-    fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
-    piece.param = param;
-    piece.data = data;
-    piece.row = row;
-    piece.col = col;
-    return fp8_load_write(l->load, l->layer, &piece, err);
-}
-
 /* Rows and columns of w, at their place. */
 static inline fp8_status write_rect(const loading *l, const fp8_tensor *w, int64_t row,
                                     int64_t rows, int64_t col, int64_t cols, fp8_error *err)
 {
-    return write_at(l, FP8_PARAM_WEIGHT, view_of(*w, row, rows, col, cols), row, col, err);
+    return write_at(l, FP8_PARAM_WEIGHT, 0, view_of(*w, row, rows, col, cols), row, col, err);
 }
 
 static inline fp8_layer_info layer_info(const fp8_layer *layer)
@@ -123,7 +112,7 @@ static inline void load_in_pieces(fp8_grid grid, fp8_dtype dtype, const fp8_load
         const rect *p = &pieces[i];
         assert_int_equal(layer_info(l.layer).state, FP8_LAYER_DECLARED);
         if (i == bias_when)
-            assert_done(write_at(&l, FP8_PARAM_BIAS, bias, 0, 0, &err));
+            assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
         assert_done(write_rect(&l, &w, p->row, p->rows, p->col, p->cols, &err));
     }
     assert_done(fp8_load_finish(l.load, &err));

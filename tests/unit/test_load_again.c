@@ -17,7 +17,7 @@ static void test_loading_anew_keeps_the_address_and_the_old_weight_until_whole(v
     loading l = begin_loading(ctx, &d, NULL);
     const fp8_linear *first, *now;
     assert_done(write_rect(&l, &w[0], 0, N, 0, K, &err));
-    assert_done(write_at(&l, FP8_PARAM_BIAS, bias[0], 0, 0, &err));
+    assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias[0], 0, 0, &err));
     assert_done(fp8_layer_acquire(l.layer, 0, &first, &err));
     fp8_layer_release(l.layer);
     fp8_load_free(l.load);
@@ -25,7 +25,7 @@ static void test_loading_anew_keeps_the_address_and_the_old_weight_until_whole(v
         assert_done(fp8_load_create(ctx, NULL, &l.load, &err));
         assert_done(fp8_load_add(l.load, l.layer, &err));
         assert_done(write_rect(&l, &w[1], 0, 50, 0, K, &err));
-        assert_done(write_at(&l, FP8_PARAM_BIAS, bias[1], 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias[1], 0, 0, &err));
         assert_layer_is(l.layer, ctx, &d.linear, &w[0], &bias[0]);
         if (!abandoned)
             assert_done(write_rect(&l, &w[1], 50, 50, 0, K, &err));

@@ -34,17 +34,6 @@ static fp8_layer_desc desc_of(int64_t n, int64_t k, const char *scheme)
     return d;
 }
 
-static fp8_status put(const loading *l, fp8_load_param param, int32_t part, int64_t row,
-                      fp8_tensor data, fp8_error *err)
-{
-    fp8_load_piece piece = FP8_LOAD_PIECE_INIT;
-    piece.param = param;
-    piece.part = part;
-    piece.row = row;
-    piece.data = data;
-    return fp8_load_write(l->load, l->layer, &piece, err);
-}
-
 static fp8_layer_state state_of(const fp8_layer *layer)
 {
     fp8_layer_info info;
@@ -82,7 +71,7 @@ static void test_31273_no_source_stays_when_a_layer_is_whole(void **state)
     for (int i = 0; i < LAYERS; i++) {
         const loading l = {layers[i], load};
         for (int64_t row = 0; row < N; row += 64)
-            assert_done(put(&l, FP8_PARAM_WEIGHT, 0, row, view_of(w, row, 64, 0, K), &err));
+            assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, view_of(w, row, 64, 0, K), row, 0, &err));
         if (i > 0) /* each layer adds its FP8 size and no more */
             assert_true(a.bytes - before < N * K + N * K / 16);
         assert_true(a.bytes > before);
@@ -114,11 +103,12 @@ static void test_30900_a_layer_waits_for_its_own_share(void **state)
     d.ranks = 4;
     d.rank = 3;
     loading l = begin_loading(ctx, &d, NULL);
-    assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err)); /* four times the elements of a share */
+    assert_done(
+        write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err)); /* four times the elements of a share */
     assert_int_equal(state_of(l.layer), FP8_LAYER_DECLARED);
     assert_string_equal(fp8_load_missing(l.load, 0),
                         "layer: weight: rows [16,32) of 32, columns [0,64) of 64");
-    assert_done(put(&l, FP8_PARAM_WEIGHT, 1, 0, w, &err));
+    assert_done(write_at(&l, FP8_PARAM_WEIGHT, 1, w, 0, 0, &err));
     assert_int_equal(state_of(l.layer), FP8_LAYER_READY);
     end_loading(&l);
     free(w.data);
@@ -136,10 +126,10 @@ static void test_44814_what_comes_twice_is_no_progress(void **state)
     options.duplicates = FP8_DUPLICATE_IGNORE;
     loading l = begin_loading(ctx, &d, &options);
     for (int i = 0; i < 5; i++)
-        assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, view_of(w, 0, 63, 0, K), &err));
+        assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, view_of(w, 0, 63, 0, K), 0, 0, &err));
     assert_int_equal(state_of(l.layer), FP8_LAYER_DECLARED);
     assert_refused(fp8_load_finish(l.load, &err), FP8_E_NOT_FOUND, "rows [63,64) of 64");
-    assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+    assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
     end_loading(&l);
     free(w.data);
@@ -157,14 +147,14 @@ static void test_41424_bias_counts_and_comes_in_any_order(void **state)
     for (int first = 0; first < 3; first++) {
         loading l = begin_loading(ctx, &d, NULL);
         if (first == 0)
-            assert_done(put(&l, FP8_PARAM_BIAS, 0, 0, bias, &err));
-        assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, view_of(w, 0, 30, 0, K), &err));
+            assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, view_of(w, 0, 30, 0, K), 0, 0, &err));
         if (first == 1)
-            assert_done(put(&l, FP8_PARAM_BIAS, 0, 0, bias, &err));
-        assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 30, view_of(w, 30, 18, 0, K), &err));
+            assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, view_of(w, 30, 18, 0, K), 30, 0, &err));
         if (first == 2) {
             assert_int_equal(state_of(l.layer), FP8_LAYER_DECLARED);
-            assert_done(put(&l, FP8_PARAM_BIAS, 0, 0, bias, &err));
+            assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
         }
         assert_layer_is(l.layer, ctx, &d.linear, &w, &bias);
         end_loading(&l);
@@ -241,8 +231,8 @@ static void test_52997_shards_smaller_than_a_block(void **state)
             d.ranks = RANKS;
             loading l = begin_loading(ctx, &d, NULL);
             const fp8_linear *linear;
-            assert_done(put(&l, FP8_PARAM_SCALE, 0, 0, scale, &err));
-            assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+            assert_done(write_at(&l, FP8_PARAM_SCALE, 0, scale, 0, 0, &err));
+            assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
             assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
             float *real = reals_transposed(linear);
             const int64_t n = cut == FP8_CUT_ROWS ? N / RANKS : N;
@@ -278,7 +268,7 @@ static void test_7550_any_size_and_12696_one_row_or_column(void **state)
             loading l = begin_loading(ctx, &d, NULL);
             fp8_linear_info info;
             const fp8_linear *linear;
-            assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+            assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
             assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
             assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
             assert_int_equal(fp8_linear_get_info(linear, &info), FP8_OK);
@@ -303,7 +293,7 @@ static void test_34914_blocks_of_almost_nothing(void **state)
     for (int s = 0; s < 3; s++) {
         const fp8_layer_desc d = desc_of(N, K, schemes[s]);
         loading l = begin_loading(ctx, &d, NULL);
-        assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+        assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
         float *y = layer_output(l.layer, 2);
         for (int i = 0; i < 2 * N; i++)
             assert_true(isfinite(y[i]));
@@ -334,8 +324,8 @@ static void test_5921_one_scale_for_all_parts_in_any_shape(void **state)
         if (shape == 3)
             scale = fp8_vector(three, FP8_F32, 3);
         loading l = begin_loading(ctx, &d, NULL);
-        assert_done(put(&l, FP8_PARAM_SCALE, -1, 0, scale, &err));
-        assert_done(put(&l, FP8_PARAM_WEIGHT, -1, 0, w, &err));
+        assert_done(write_at(&l, FP8_PARAM_SCALE, -1, scale, 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_WEIGHT, -1, w, 0, 0, &err));
         float *y = layer_output(l.layer, 2);
         if (seen)
             assert_memory_equal(y, seen, 2 * N * sizeof *y);
@@ -368,8 +358,8 @@ static void test_48438_a_reload_is_in_place_and_tensor_by_tensor(void **state)
             for (int i = 0; i < LAYERS; i++) {
                 fp8_tensor w = made_matrix(FP8_BF16, N, K, (uint64_t)(10 * round + i));
                 const loading l = {layers[i], load};
-                assert_done(put(&l, FP8_PARAM_WEIGHT, 0, half * N / 2,
-                                view_of(w, half * N / 2, N / 2, 0, K), &err));
+                assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, view_of(w, half * N / 2, N / 2, 0, K),
+                                     half * N / 2, 0, &err));
                 if (half)
                     assert_layer_is(layers[i], ctx, &d.linear, &w, NULL);
                 free(w.data);
@@ -396,11 +386,11 @@ static void test_28783_what_was_dropped_is_refused_not_garbage(void **state)
     fp8_tensor w = made_matrix(FP8_BF16, N, K, 1);
     const fp8_linear *linear;
     loading l = begin_loading(ctx, &d, NULL);
-    assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+    assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
     assert_done(fp8_layer_invalidate(l.layer, &err)); /* sleep */
     assert_refused(fp8_layer_acquire(l.layer, 0, &linear, &err), FP8_E_STATE, "load it again");
     assert_done(fp8_load_add(l.load, l.layer, &err)); /* wake */
-    assert_done(put(&l, FP8_PARAM_WEIGHT, 0, 0, w, &err));
+    assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, 0, &err));
     assert_layer_is(l.layer, ctx, &d.linear, &w, NULL);
     end_loading(&l);
     free(w.data);
@@ -425,8 +415,8 @@ static void test_46400_whose_bytes_is_a_choice(void **state)
         loading l = begin_loading(ctx, &d, NULL);
         const fp8_linear *linear;
         for (int64_t row = 0; row < N; row += 50)
-            assert_done(put(&l, FP8_PARAM_WEIGHT, 0, row,
-                            view_of(w, row, fp8_min_i64(50, N - row), 0, K), &err));
+            assert_done(write_at(&l, FP8_PARAM_WEIGHT, 0,
+                                 view_of(w, row, fp8_min_i64(50, N - row), 0, K), row, 0, &err));
         assert_done(fp8_quantize(ctx, &d.linear.w, &w, &codes, &scales, NULL, &err));
         assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
         exported e = export_of(linear);

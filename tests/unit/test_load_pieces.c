@@ -147,12 +147,12 @@ static void test_codes_are_taken_as_they_are(void **state)
         d.linear.w_code = FP8_E5M2;
         loading l = begin_loading(ctx, &d, NULL);
         if (g % 2)
-            assert_done(write_at(&l, FP8_PARAM_SCALE, s, 0, 0, &err));
+            assert_done(write_at(&l, FP8_PARAM_SCALE, 0, s, 0, 0, &err));
         assert_done(write_rect(&l, &w, 0, 67, 0, K, &err));
         assert_done(write_rect(&l, &w, 67, N - 67, 0, 33, &err));
         assert_done(write_rect(&l, &w, 67, N - 67, 33, K - 33, &err));
         if (!(g % 2))
-            assert_done(write_at(&l, FP8_PARAM_SCALE, s, 0, 0, &err));
+            assert_done(write_at(&l, FP8_PARAM_SCALE, 0, s, 0, 0, &err));
         const fp8_linear *mine;
         fp8_linear *want;
         assert_done(fp8_layer_acquire(l.layer, 0, &mine, &err));
@@ -179,8 +179,8 @@ static void test_nan_codes_are_seen_whenever_they_come(void **state)
     d.has_bias = 1;
     loading l = begin_loading(ctx, &d, NULL);
     assert_done(write_rect(&l, &w, 0, N, 0, K, &err));
-    assert_done(write_at(&l, FP8_PARAM_BIAS, bias, 0, 0, &err));
-    assert_done(write_at(&l, FP8_PARAM_SCALE, s, 0, 0, &err));
+    assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
+    assert_done(write_at(&l, FP8_PARAM_SCALE, 0, s, 0, 0, &err));
     const fp8_linear *mine;
     assert_done(fp8_layer_acquire(l.layer, 0, &mine, &err));
     float *y = output_of(mine, 1);
@@ -208,7 +208,7 @@ static void test_a_given_scale_spares_the_waiting(void **state)
     loading l = begin_loading(ctx, &d, NULL);
     assert_refused(write_rect(&l, &w, 0, 10, 0, K, &err), FP8_E_STATE,
                    "the scale of part 0 must be loaded before its weight");
-    assert_done(write_at(&l, FP8_PARAM_SCALE, scalar, 0, 0, &err));
+    assert_done(write_at(&l, FP8_PARAM_SCALE, 0, scalar, 0, 0, &err));
     for (int64_t i = 0; i < N; i += 9)
         assert_done(write_rect(&l, &w, i, 9, 0, K, &err));
     assert_int_equal(load_info(l.load).peak_waiting_bytes, 0);

@@ -55,24 +55,24 @@ static void test_bad_pieces_are_refused(void **state)
     p.part = 0;
     p.param = (fp8_load_param)4;
     assert_refused(fp8_load_write(l.load, l.layer, &p, &err), FP8_E_ARGUMENT, "no parameter 4");
-    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, w, 1, 0, &err), FP8_E_SHAPE,
+    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 1, 0, &err), FP8_E_SHAPE,
                    "rows [1,+64), columns [0,+32) are not inside a tensor [64,32]");
-    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, w, 0, -1, &err), FP8_E_SHAPE, "not inside");
-    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, w, INT64_MAX, 0, &err), FP8_E_SHAPE,
+    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, 0, w, 0, -1, &err), FP8_E_SHAPE, "not inside");
+    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, 0, w, INT64_MAX, 0, &err), FP8_E_SHAPE,
                    "not inside");
-    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, v, 0, 0, &err), FP8_E_SHAPE, "1 dimensions");
-    assert_refused(write_at(&l, FP8_PARAM_BIAS, v, 0, 0, &err), FP8_E_ARGUMENT, "no bias");
-    assert_refused(write_at(&l, FP8_PARAM_INPUT_SCALE, v, 0, 0, &err), FP8_E_ARGUMENT,
+    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, 0, v, 0, 0, &err), FP8_E_SHAPE, "1 dimensions");
+    assert_refused(write_at(&l, FP8_PARAM_BIAS, 0, v, 0, 0, &err), FP8_E_ARGUMENT, "no bias");
+    assert_refused(write_at(&l, FP8_PARAM_INPUT_SCALE, 0, v, 0, 0, &err), FP8_E_ARGUMENT,
                    "take no scale");
     ints.dtype = FP8_I16;
-    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, ints, 0, 0, &err), FP8_E_DTYPE, "I16");
+    assert_refused(write_at(&l, FP8_PARAM_WEIGHT, 0, ints, 0, 0, &err), FP8_E_DTYPE, "I16");
     ((float *)v.data)[1] = -1;
     v.shape[0] = 2;
-    assert_refused(write_at(&l, FP8_PARAM_SCALE, v, 0, 0, &err), FP8_E_SCALE,
+    assert_refused(write_at(&l, FP8_PARAM_SCALE, 0, v, 0, 0, &err), FP8_E_SCALE,
                    "must be finite and positive");
     assert_done(write_rect(&l, &w, 0, 32, 0, K, &err));
     assert_refused(write_rect(&l, &codes, 32, 32, 0, K, &err), FP8_E_DTYPE, "F8_E4M3");
-    assert_refused(write_at(&l, FP8_PARAM_SCALE, v, 0, 0, &err), FP8_E_STATE,
+    assert_refused(write_at(&l, FP8_PARAM_SCALE, 0, v, 0, 0, &err), FP8_E_STATE,
                    "makes its own scales");
     end_loading(&l);
     free(w.data);
@@ -146,11 +146,11 @@ static void test_codes_without_elements_have_no_scale(void **state)
     for (int given = 0; given <= 1; given++) { /* a checkpoint may have one all the same */
         loading l = begin_loading(ctx, &d, NULL);
         assert_done(
-            write_at(&l, FP8_PARAM_WEIGHT, fp8_matrix(&nothing, FP8_E4M3FN, 8, 0), 0, 0, &err));
+            write_at(&l, FP8_PARAM_WEIGHT, 0, fp8_matrix(&nothing, FP8_E4M3FN, 8, 0), 0, 0, &err));
         if (given)
             assert_done(
-                write_at(&l, FP8_PARAM_SCALE, fp8_matrix(&scale, FP8_F32, 1, 1), 0, 0, &err));
-        assert_done(write_at(&l, FP8_PARAM_BIAS, bias, 0, 0, &err));
+                write_at(&l, FP8_PARAM_SCALE, 0, fp8_matrix(&scale, FP8_F32, 1, 1), 0, 0, &err));
+        assert_done(write_at(&l, FP8_PARAM_BIAS, 0, bias, 0, 0, &err));
         assert_done(fp8_load_finish(l.load, &err));
         assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
         float *y = output_of(linear, 1);
@@ -201,9 +201,9 @@ static fp8_status load_bias_alone(const fp8_context *c, void *arg)
     if (status == FP8_OK)
         status = fp8_load_add(l.load, l.layer, NULL);
     if (status == FP8_OK) {
-        status = write_at(&l, FP8_PARAM_BIAS, *(fp8_tensor *)arg, 0, 0, NULL);
+        status = write_at(&l, FP8_PARAM_BIAS, 0, *(fp8_tensor *)arg, 0, 0, NULL);
         if (status == FP8_E_NO_MEMORY) /* it runs out once */
-            assert_done(write_at(&l, FP8_PARAM_BIAS, *(fp8_tensor *)arg, 0, 0, &err));
+            assert_done(write_at(&l, FP8_PARAM_BIAS, 0, *(fp8_tensor *)arg, 0, 0, &err));
         assert_done(fp8_load_finish(l.load, &err));
     }
     end_loading(&l);
