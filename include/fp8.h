@@ -221,12 +221,11 @@ typedef struct fp8_context fp8_context;
  * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
  * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
  * for nothing, and may be captured into a CUDA graph. What fails on the device later is told by a
- * later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize, fp8_matmul and fp8_linear are
- * built for CUDA; other functions that compute refuse such a context with UNSUPPORTED, those that
- * only read a checkpoint take it.
- * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
- * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver
- * cannot load the kernels), STATE, DEVICE. */
+ * later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize, fp8_matmul and fp8_linear
+ * are built for CUDA; other functions that compute refuse such a context with UNSUPPORTED, those
+ * that only read a checkpoint take it. Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver,
+ * or no device of that index), UNSUPPORTED (a driver before CUDA 12.0, a compute capability
+ * below 8.0), NO_KERNEL (the driver cannot load the kernels), STATE, DEVICE. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -312,11 +311,11 @@ typedef struct fp8_quantize_desc {
  * E8M0FNU. R' >= R: the rows from R on are set to zero codes (vLLM's num_token_padding).
  * Outputs must not overlap the input or each other, nor themselves through their strides.
  * The same bytes for any number of threads, any instruction set, and on CUDA, where nothing that x
- * or the scales hold can be an error, since the call returns before they are read: FP8_NAN_REFUSE is
- * UNSUPPORTED, a dynamic scale too large for its dtype becomes infinity, and a static one that is
- * not finite and positive gives codes that mean nothing.
- * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (a static scale that is not finite and positive, or
- * a dynamic one too large for its dtype), NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
+ * or the scales hold can be an error, since the call returns before they are read: FP8_NAN_REFUSE
+ * is UNSUPPORTED, a dynamic scale too large for its dtype becomes infinity, and a static one that
+ * is not finite and positive gives codes that mean nothing. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE,
+ * SCALE (a static scale that is not finite and positive, or a dynamic one too large for its dtype),
+ * NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
 FP8_API fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc,
                                 const fp8_tensor *x, fp8_tensor *codes, fp8_tensor *scales,
                                 void *stream, fp8_error *err);
