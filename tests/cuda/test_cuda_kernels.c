@@ -98,8 +98,8 @@ static const struct request {
     int is_static, launches;
     const char *kernel;
 } requests[] = {
-    {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 0, 0, 1, "quantize_held_bf16"},
-    {{128, 128}, FP8_F32, FP8_F32, 130, 264, 0, 0, 1, "quantize_held_f32"},
+    {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 0, 0, 1, "quantize_held4_bf16"},
+    {{128, 128}, FP8_F32, FP8_F32, 130, 264, 0, 0, 1, "quantize_held8_f32"},
     {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 2, 0, 1, "quantize_units"},
     {{1, 0}, FP8_BF16, FP8_F32, 512, 65536, 0, 0, 1, "quantize_units"},
     {{1, 0}, FP8_BF16, FP8_F32, 64, 65536, 0, 0, 4, "quantize_scales"},
@@ -110,7 +110,7 @@ static const struct request {
     {{0, 0}, FP8_BF16, FP8_F32, 512, 4096, 0, 0, 4, "quantize_scales"},
     {{0, 0}, FP8_BF16, FP8_F32, 512, 4097, 1, 0, 4, "quantize_scales"},
     {{0, 0}, FP8_BF16, FP8_BF16, 512, 4096, 0, 0, 1, "quantize_units"},
-    {{0, 0}, FP8_BF16, FP8_BF16, 8, 4096, 0, 0, 1, "quantize_held_bf16"},
+    {{0, 0}, FP8_BF16, FP8_BF16, 8, 4096, 0, 0, 1, "quantize_held8_bf16"},
     {{0, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode_f16"},
     {{1, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode"},
 };
@@ -218,7 +218,8 @@ static void a_policy_that_needs_an_answer_is_refused(void **state)
     assert_int_equal(create(0, &ctx, NULL), FP8_OK);
     assert_int_equal(fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, &err), FP8_E_UNSUPPORTED);
     assert_string_equal(err.msg, "cuda:0: a NaN cannot be refused, since the call returns before x "
-                                 "is read; the policy must be PROPAGATE or ORIGINAL");
+                                 "is read; the policy must be PROPAGATE, or ORIGINAL of a rule "
+                                 "that refuses none");
     fp8_context_free(ctx);
     nothing_is_left(fake);
 }

@@ -15,6 +15,37 @@ static fp8_status check_places(const fp8_cuda_device *device, const fp8_tensor *
     return fp8_cuda_check_memory(device, y->data, "y", err);
 }
 
+enum { PACKET = 8, BLOCK_PACKETS = 4 * 256 }; /* as in dequantize.cu */
+
+/* Whether packets can be read and written: rows without gaps, aligned, and units of whole ones. */
+static bool has_packets(const fp8_cuda_dequantize_args *a)
+{
+    const int64_t bytes = fp8_dtype_bits((fp8_dtype)a->y.dtype) / 8;
+    return a->codes.col == 1 && a->y.col == 1 && fp8_cuda_divides(PACKET, (uint64_t)a->cols) &&
+           a->cols / PACKET <= INT32_MAX &&
+           (a->unit_cols >= a->cols || fp8_cuda_divides(PACKET, (uint64_t)a->unit_cols)) &&
+           fp8_cuda_divides(PACKET, (uintptr_t)a->codes.data) &&
+           fp8_cuda_divides(16, (uintptr_t)a->y.data) &&
+           (a->rows == 1 || (fp8_cuda_divides(PACKET, (uint64_t)a->codes.row) &&
+                             fp8_cuda_divides(16, (uint64_t)(a->y.row * bytes))));
+}
+_Static_assert(FP8_CUDA_dequantize_f32 == FP8_CUDA_dequantize_bf16 + 2, "order");
+
+static fp8_status launch(const fp8_cuda_device *device, const fp8_cuda_dequantize_args *a,
+                         void *stream, fp8_error *err)
+{
+    if (!has_packets(a)) {
+        const fp8_cuda_shape shape = fp8_cuda_shape_for(device, a->rows * a->cols, 1);
+        return fp8_cuda_launch(device, FP8_CUDA_dequantize_elements, &shape, a, stream, err);
+    }
+    const fp8_cuda_kernel kernel =
+        fp8_cuda_kernel_for((fp8_dtype)a->y.dtype, FP8_CUDA_dequantize_bf16);
+    const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(a->cols / PACKET, BLOCK_PACKETS),
+                                           (uint32_t)fp8_min_i64(a->rows, 65535)},
+                                  .threads = 256};
+    return fp8_cuda_launch(device, kernel, &shape, a, stream, err);
+}
+
 fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                                const fp8_tensor *scales, const fp8_tensor *y, void *stream,
                                fp8_error *err)
@@ -30,11 +61,10 @@ fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_
         .unit_rows = fp8_grid_extent(grid.rows, rows),
         .unit_cols = fp8_grid_extent(grid.cols, cols),
     };
-    const fp8_cuda_shape shape = fp8_cuda_shape_for(device, rows * cols, 1);
     FP8_TRY(fp8_cuda_begin(device, stream, err));
     fp8_status status = check_places(device, codes, scales, y, err);
     if (status == FP8_OK && rows * cols > 0)
-        status = fp8_cuda_launch(device, FP8_CUDA_dequantize_elements, &shape, &args, stream, err);
+        status = launch(device, &args, stream, err);
     fp8_cuda_leave(device);
     return status;
 }

@@ -69,21 +69,17 @@ static fp8_status launch_for(const call *c, fp8_cuda_kernel kernel, int64_t n, f
     return launch(c, kernel, &shape, err);
 }
 
-static bool divides(int64_t by, uint64_t n)
-{
-    return n % (uint64_t)by == 0;
-}
-
 /* Whether the kernels of packets can read x and write codes: rows without gaps, aligned. */
 static bool has_packets(const fp8_cuda_quantize_args *a)
 {
     const int64_t bytes = fp8_dtype_bits((fp8_dtype)a->x.dtype) / 8;
     const bool one_row = a->rows == 1;
     return !a->from.data && a->x.col == 1 && a->codes.col == 1 &&
-           divides(PACKET, (uint64_t)a->cols) && divides(16, (uintptr_t)a->x.data) &&
-           divides(PACKET, (uintptr_t)a->codes.data) &&
-           (one_row ||
-            (divides(16, (uint64_t)(a->x.row * bytes)) && divides(PACKET, (uint64_t)a->codes.row)));
+           fp8_cuda_divides(PACKET, (uint64_t)a->cols) &&
+           fp8_cuda_divides(16, (uintptr_t)a->x.data) &&
+           fp8_cuda_divides(PACKET, (uintptr_t)a->codes.data) &&
+           (one_row || (fp8_cuda_divides(16, (uint64_t)(a->x.row * bytes)) &&
+                        fp8_cuda_divides(PACKET, (uint64_t)a->codes.row)));
 }
 
 /* The rows of x and codes as one long row; the caller knows what becomes of the units. */
@@ -96,13 +92,13 @@ static bool make_one_row(fp8_cuda_quantize_args *a)
     return true;
 }
 
-/* A kernel of packets for the dtype of x: those of one kind stand in a row. */
+/* A kernel of packets for the dtype of x. */
 static fp8_cuda_kernel of_input(const fp8_cuda_quantize_args *a, fp8_cuda_kernel bf16)
 {
-    const int after = a->x.dtype == FP8_BF16 ? 0 : a->x.dtype == FP8_F16 ? 1 : 2;
-    return (fp8_cuda_kernel)((int)bf16 + after);
+    return fp8_cuda_kernel_for((fp8_dtype)a->x.dtype, bf16);
 }
-_Static_assert(FP8_CUDA_quantize_held_f32 == FP8_CUDA_quantize_held_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_held4_f32 == FP8_CUDA_quantize_held4_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_held8_f32 == FP8_CUDA_quantize_held8_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_groups_f32 == FP8_CUDA_quantize_groups_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_amax_f32 == FP8_CUDA_quantize_amax_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_encode_f32 == FP8_CUDA_quantize_encode_bf16 + 2, "order");
@@ -113,7 +109,7 @@ static bool is_group(const fp8_cuda_quantize_args *a)
 {
     const int64_t n = a->unit_cols;
     return a->unit_rows == 1 && (n == 32 || n == 64 || n == 128 || n == 256) &&
-           divides(n, (uint64_t)a->cols) && a->rows * a->cols / PACKET <= INT32_MAX;
+           fp8_cuda_divides(n, (uint64_t)a->cols) && a->rows * a->cols / PACKET <= INT32_MAX;
 }
 
 static fp8_status quantize_groups(const call *c, fp8_error *err)
@@ -133,34 +129,55 @@ static fp8_status quantize_groups(const call *c, fp8_error *err)
 
 /* ---- units that a block holds ---- */
 
-/* Packets of a unit; 0 if a block cannot hold it. */
-static int64_t held_packets(const fp8_cuda_quantize_args *a)
+/* How a block holds a unit: each thread `packets` of 8 elements, 4 or 8. */
+typedef struct holding {
+    int64_t threads, packets;
+} holding;
+
+/* A unit of one row: threads along it. Few packets a thread, so that many blocks hide the memory's
+ * delay, but no larger blocks than needed. */
+static holding hold_row(int64_t across)
 {
-    const int64_t most = HELD_PACKETS * HELD_THREADS;
+    const int64_t packets = across <= 4 * 256 ? 4 : 8;
+    return (holding){fp8_ceil_div(fp8_ceil_div(across, packets), 32) * 32, packets};
+}
+
+/* Of several rows: `across` threads side by side, and as many of such rows as it takes. */
+static holding hold_rows(int64_t across, int64_t down)
+{
+    const int64_t packets = across * fp8_ceil_div(down, 4) <= 128 ? 4 : 8;
+    return (holding){fp8_ceil_div(across * fp8_ceil_div(down, packets), 32) * 32, packets};
+}
+
+/* threads 0: a block cannot hold a unit, or it is not worth one. */
+static holding hold(const fp8_cuda_quantize_args *a)
+{
+    const holding none = {0, 0};
     const int64_t across = fp8_ceil_div(fp8_min_i64(a->unit_cols, a->cols), PACKET);
     const int64_t down = fp8_min_i64(a->unit_rows, a->rows);
     const bool whole = a->unit_cols >= a->cols || a->unit_cols % PACKET == 0;
-    if (!whole || across > most || down > most / across || a->grid_cols > INT32_MAX / a->grid_rows)
-        return 0;
-    return across * down;
+    if (!whole || across > HELD_PACKETS * HELD_THREADS || down > HELD_PACKETS * HELD_THREADS ||
+        across * down < 32 || a->grid_cols > INT32_MAX / a->grid_rows)
+        return none;
+    const holding h = a->unit_rows == 1 ? hold_row(across) : hold_rows(across, down);
+    return h.threads <= HELD_THREADS ? h : none;
 }
 
-static fp8_status quantize_held(const call *c, fp8_error *err)
+static fp8_status quantize_held(const call *c, holding h, fp8_error *err)
 {
     const fp8_cuda_quantize_args *a = &c->args;
-    /* Half of what a thread could hold: more threads hide more of the memory's delay. */
-    const int64_t packets = held_packets(a), each = packets > HELD_THREADS * 4 ? 8 : 4;
-    const int64_t threads = fp8_ceil_div(fp8_ceil_div(packets, each), 32) * 32;
+    const fp8_cuda_kernel kernel =
+        h.packets == 4 ? FP8_CUDA_quantize_held4_bf16 : FP8_CUDA_quantize_held8_bf16;
     const fp8_cuda_shape shape = {.grid = {(uint32_t)(a->grid_rows * a->grid_cols)},
-                                  .threads = (uint32_t)threads};
-    return launch(c, of_input(a, FP8_CUDA_quantize_held_bf16), &shape, err);
+                                  .threads = (uint32_t)h.threads};
+    return launch(c, of_input(a, kernel), &shape, err);
 }
 
 /* ---- step by step, amaxes in the place of their scales ---- */
 
 static bool scales_can_hold_amaxes(const fp8_cuda_quantize_args *a)
 {
-    return a->scales.dtype == FP8_F32 && divides(4, (uintptr_t)a->scales.data);
+    return a->scales.dtype == FP8_F32 && fp8_cuda_divides(4, (uintptr_t)a->scales.data);
 }
 
 static bool is_for_steps(const call *c)
@@ -239,8 +256,9 @@ static fp8_status quantize_all(const call *c, fp8_error *err)
         return quantize_static(c, err);
     if (has_packets(a) && is_group(a))
         return quantize_groups(c, err);
-    if (has_packets(a) && held_packets(a) >= 32)
-        return quantize_held(c, err);
+    const holding h = has_packets(a) ? hold(a) : (holding){0, 0};
+    if (h.threads)
+        return quantize_held(c, h, err);
     return is_for_steps(c) ? quantize_steps(c, err) : quantize_units(c, err);
 }
 
@@ -281,7 +299,7 @@ static fp8_status check_policy(const fp8_quant *q, const fp8_cuda_device *device
 {
     FP8_FAIL_IF(q->desc.nan == FP8_NAN_REFUSE, err, FP8_E_UNSUPPORTED,
                 "%s: a NaN cannot be refused, since the call returns before x is read; the policy "
-                "must be PROPAGATE or ORIGINAL",
+                "must be PROPAGATE, or ORIGINAL of a rule that refuses none",
                 device->label);
     return FP8_OK;
 }

@@ -13,6 +13,17 @@ static inline fp8_cuda_matrix fp8_cuda_matrix_of(const fp8_tensor *t)
     return (fp8_cuda_matrix){t->data, t->stride[0], t->stride[1], (int32_t)t->dtype, 0};
 }
 
+static inline bool fp8_cuda_divides(int64_t by, uint64_t n)
+{
+    return n % (uint64_t)by == 0;
+}
+
+/* Of three kernels that stand in a row, for bf16, fp16 and fp32: the one for the dtype. */
+static inline fp8_cuda_kernel fp8_cuda_kernel_for(fp8_dtype dtype, fp8_cuda_kernel bf16)
+{
+    return (fp8_cuda_kernel)((int)bf16 + (dtype == FP8_BF16 ? 0 : dtype == FP8_F16 ? 1 : 2));
+}
+
 /* Blocks of 256 threads for n pieces of work, `each` to a thread at a time: as many as the device
  * holds at once at the most; the kernel goes on from there. */
 static inline fp8_cuda_shape fp8_cuda_shape_for(const fp8_cuda_device *device, int64_t n,

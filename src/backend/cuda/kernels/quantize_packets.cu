@@ -83,38 +83,36 @@ __device__ static inline uint32_t kept_magnitude(const quantize_args &a, const p
     return most;
 }
 
-/* How the elements of a unit become quotients. */
+/* How the elements of a unit become quotients: `inverse` is -1 where only code_of knows how, 0
+ * where they are multiplied by the operand, else the rounded reciprocal of the operand that
+ * divides. */
 struct encoder {
-    float operand, inverse, limit;
-    enum { ANYTHING, TIMES, REFINED } how;
+    float operand, inverse;
 };
 
-/* Division by way of the rounded reciprocal, with two steps of correction, gives the quotient that
+/* Division by way of the rounded reciprocal and a step of correction gives the quotient that
  * division gives for operands far from the ends of fp32 whose significand is not all ones
- * (Markstein). x is limited to what saturates anyway, so that nothing overflows on the way. Other
- * operands, and formats that no instruction encodes, are left to code_of. */
+ * (Markstein; for dividends of 16 bits all significands were tried, those of 32 take two steps).
+ * Other operands, and formats that no instruction encodes, are left to code_of. */
 __device__ static inline encoder encoder_of(const quantize_args &a, float operand)
 {
-    encoder e = {operand, 0, 0, encoder::ANYTHING};
+    encoder e = {operand, -1};
     if (a.codes.dtype != FP8_E4M3FN && a.codes.dtype != FP8_E5M2)
         return e;
     if (a.multiply && operand > 0 && fp8_is_finite(operand))
-        e.how = encoder::TIMES;
+        e.inverse = 0;
     if (!a.multiply && operand >= 0x1p-64f && operand <= 0x1p64f &&
-        (__float_as_uint(operand) & 0x7FFFFF) != 0x7FFFFF) {
-        e.how = encoder::REFINED;
+        (__float_as_uint(operand) & 0x7FFFFF) != 0x7FFFFF)
         e.inverse = 1.0f / operand;
-        e.limit = operand * 0x1p20f;
-    }
     return e;
 }
 
-__device__ static inline float refined(const encoder &e, float x)
+template <int IN> __device__ static inline float refined(const encoder &e, float x)
 {
-    const float limited = fminf(fmaxf(x, -e.limit), e.limit);
-    float q = limited * e.inverse;
-    q = __fmaf_rn(__fmaf_rn(-q, e.operand, limited), e.inverse, q);
-    q = __fmaf_rn(__fmaf_rn(-q, e.operand, limited), e.inverse, q);
+    float q = x * e.inverse;
+    q = __fmaf_rn(__fmaf_rn(-q, e.operand, x), e.inverse, q);
+    if (IN == FP8_F32)
+        q = __fmaf_rn(__fmaf_rn(-q, e.operand, x), e.inverse, q);
     return copysignf(q, x); /* of a zero */
 }
 
@@ -154,9 +152,21 @@ __device__ static inline uint2 codes_of(const quantize_args &a, const packet<IN>
 #pragma unroll
     for (int k = 0; k < WIDTH; k++)
         y[k] = element(p, k);
+    if (a.multiply) {
 #pragma unroll
-    for (int k = 0; k < WIDTH; k++)
-        y[k] = e.how == encoder::TIMES ? y[k] * e.operand : refined(e, y[k]);
+        for (int k = 0; k < WIDTH; k++)
+            y[k] *= e.operand;
+    } else {
+        /* Where the amax does not bound x: to what saturates anyway, so that nothing overflows. */
+        const float most = e.operand * 0x1p20f;
+        if (a.is_static || a.maker.f.upper < __int_as_float(INFINITY_BITS))
+#pragma unroll
+            for (int k = 0; k < WIDTH; k++)
+                y[k] = fminf(fmaxf(y[k], -most), most);
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++)
+            y[k] = refined<IN>(e, y[k]);
+    }
     if (a.round_quotient)
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
@@ -193,8 +203,7 @@ template <int IN>
 __device__ static inline void encode_packet(const quantize_args &a, const packet<IN> &p,
                                             const encoder &e, bool plain, uint8_t *to)
 {
-    *(uint2 *)to =
-        plain && e.how != encoder::ANYTHING ? codes_of(a, p, e) : any_codes_of(a, p, e.operand);
+    *(uint2 *)to = plain && e.inverse >= 0 ? codes_of(a, p, e) : any_codes_of(a, p, e.operand);
 }
 
 template <int IN> __device__ static inline const uint8_t *row_of(const quantize_args &a, int64_t i)
@@ -204,57 +213,76 @@ template <int IN> __device__ static inline const uint8_t *row_of(const quantize_
 
 /* ---- a thread block a unit, which it holds: HELD packets a thread ---- */
 
-enum { HELD = 8, HELD_THREADS = 512 };
+enum { HELD_THREADS = 512 };
 
-template <int IN> __device__ static inline void quantize_held(const quantize_args &a)
+/* The largest of all warps of a block, to each thread; most[] is shared. */
+__device__ static inline uint32_t largest_of_warps(uint32_t value, uint32_t *most)
 {
-    __shared__ uint32_t most;
+    value = __reduce_max_sync(~0u, value);
+    if (threadIdx.x % 32 == 0)
+        most[threadIdx.x / 32] = value;
+    __syncthreads();
+    return __reduce_max_sync(~0u, threadIdx.x % 32 < blockDim.x / 32 ? most[threadIdx.x % 32] : 0);
+}
+
+/* A unit is one row, and the threads lie along it; or its packets in a row have a thread each,
+ * which goes down. Either way thread t's packet h is number from + h * step of `end`, x_step and
+ * code_step bytes after the one before. */
+template <int IN, int HELD> __device__ static inline void quantize_held(const quantize_args &a)
+{
+    __shared__ uint32_t most[HELD_THREADS / 32];
+    __shared__ encoder shared;
     const uint32_t across = (uint32_t)((min(a.unit_cols, a.cols) + WIDTH - 1) / WIDTH);
-    const int64_t unit_i = blockIdx.x / (uint32_t)a.grid_cols;
-    const int64_t unit_j = blockIdx.x % (uint32_t)a.grid_cols;
+    const uint32_t unit_i = blockIdx.x / (uint32_t)a.grid_cols;
+    const uint32_t unit_j = blockIdx.x - unit_i * (uint32_t)a.grid_cols;
     const int64_t i0 = unit_i * a.unit_rows, j0 = unit_j * a.unit_cols;
+    const uint32_t here = (uint32_t)min((int64_t)across, (a.cols - j0) / WIDTH);
+    const uint32_t x_bytes = IN == FP8_F32 ? 4 : 2;
+    uint32_t from = threadIdx.x, step = blockDim.x, end = here;
+    int64_t x_step = (int64_t)step * WIDTH * x_bytes, code_step = (int64_t)step * WIDTH;
+    int64_t row = 0, col = threadIdx.x;
+    if (a.unit_rows != 1) {
+        step = blockDim.x / across;
+        row = from = threadIdx.x / across;
+        col = threadIdx.x - from * across;
+        end = col < here && from < step ? (uint32_t)min(a.unit_rows, a.rows - i0) : 0;
+        x_step = step * a.x.row * x_bytes;
+        code_step = step * a.codes.row;
+    }
+    const uint8_t *x = row_of<IN>(a, i0 + row) + (j0 + col * WIDTH) * x_bytes;
+    uint8_t *codes = (uint8_t *)a.codes.data + (i0 + row) * a.codes.row + j0 + col * WIDTH;
     packet<IN> held[HELD];
     uint32_t found = 0;
-    if (threadIdx.x == 0)
-        most = 0;
-    __syncthreads();
-    auto where = [&](int h, int64_t *i, int64_t *j) {
-        const uint32_t k = h * blockDim.x + threadIdx.x;
-        const uint32_t r = a.unit_rows == 1 ? 0 : k / across;
-        const uint32_t c = a.unit_rows == 1 ? k : k % across;
-        *i = i0 + r;
-        *j = j0 + (int64_t)c * WIDTH;
-        return r < a.unit_rows && c < across && *i < a.rows && *j < a.cols;
-    };
 #pragma unroll
-    for (int h = 0; h < HELD; h++) {
-        int64_t i, j;
-        held[h] =
-            where(h, &i, &j) ? load_packet<IN>(row_of<IN>(a, i), j / WIDTH) : zero_packet<IN>();
-    }
+    for (int h = 0; h < HELD; h++)
+        held[h] = from + h * step < end ? load_packet<IN>(x + h * x_step, 0) : zero_packet<IN>();
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         found = raise(found, held[h]);
-    uint32_t amax = largest_of_block(settle<IN>(found), &most);
+    uint32_t amax = largest_of_warps(settle<IN>(found), most);
     const bool plain = amax < INFINITY_BITS;
     if (!plain && a.keep != FP8_KEEP_ALL) {
         uint32_t kept = 0;
 #pragma unroll
         for (int h = 0; h < HELD; h++)
             kept = max(kept, kept_magnitude(a, held[h]));
-        __syncthreads();
-        amax = largest_of_block(kept, &most);
+        __syncthreads(); /* all have read `most` */
+        amax = largest_of_warps(kept, most);
     }
-    const fp8_unit_scale unit = scale_of(a, amax);
-    const encoder e = encoder_of(a, unit.operand);
-    if (threadIdx.x == 0)
-        store_element(a.scales, unit_i, unit_j, unit.scale, false);
+    if (threadIdx.x < 32) { /* the others wait instead of reckoning the same */
+        const fp8_unit_scale unit = scale_of(a, amax);
+        const encoder e = encoder_of(a, unit.operand);
+        if (threadIdx.x == 0) {
+            store_element(a.scales, unit_i, unit_j, unit.scale, false);
+            shared = e;
+        }
+    }
+    __syncthreads();
+    const encoder e = shared;
 #pragma unroll
-    for (int h = 0; h < HELD; h++) {
-        int64_t i, j;
-        if (where(h, &i, &j))
-            encode_packet(a, held[h], e, plain, code_at(a, i, j));
-    }
+    for (int h = 0; h < HELD; h++)
+        if (from + h * step < end)
+            encode_packet(a, held[h], e, plain, codes + h * code_step);
 }
 
 /* ---- groups of 32, 64, 128 or 256 columns: the lanes of a group share it ---- */
@@ -301,12 +329,15 @@ template <int IN> __device__ static inline void quantize_groups(const quantize_a
             my_col = col[p];
         }
     const fp8_unit_scale unit = scale_of(a, my_amax);
+    const encoder my = encoder_of(a, unit.operand);
     if (lane % share == 0 && first + mine * GROUP_THREADS < count)
         store_element(a.scales, my_row, my_col / lanes, unit.scale, false);
 #pragma unroll
     for (int p = 0; p < GROUP_PACKETS; p++) {
         const uint32_t source = threadIdx.x % 32 / lanes * lanes + p * share;
-        const encoder e = encoder_of(a, __shfl_sync(~0u, unit.operand, source));
+        encoder e;
+        e.operand = __shfl_sync(~0u, my.operand, source);
+        e.inverse = __shfl_sync(~0u, my.inverse, source);
         if (first + p * GROUP_THREADS < count)
             encode_packet(a, held[p], e, plain,
                           (uint8_t *)a.codes.data + (int64_t)row[p] * a.codes.row +
@@ -384,17 +415,25 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
     });
 }
 
-#define KERNEL(what, function, threads, name, IN)                         \
-    extern "C" __global__ void __launch_bounds__(threads)                 \
-        quantize_##what##_##name(const __grid_constant__ quantize_args a) \
+/* KERNEL(kind, name, function, bounds ..) */
+#define KERNEL(kind, name, function, ...)                                 \
+    extern "C" __global__ void __launch_bounds__(__VA_ARGS__)             \
+        quantize_##kind##_##name(const __grid_constant__ quantize_args a) \
     {                                                                     \
-        function<IN>(a);                                                  \
+        function(a);                                                      \
     }
-#define FOR_EACH_INPUT(what, function, threads)     \
-    KERNEL(what, function, threads, bf16, FP8_BF16) \
-    KERNEL(what, function, threads, f16, FP8_F16)   \
-    KERNEL(what, function, threads, f32, FP8_F32)
-FOR_EACH_INPUT(held, quantize_held, HELD_THREADS)
-FOR_EACH_INPUT(groups, quantize_groups, GROUP_THREADS)
-FOR_EACH_INPUT(amax, amax_of_all, ALL_THREADS)
-FOR_EACH_INPUT(encode, encode_all, ALL_THREADS)
+KERNEL(held4, bf16, (quantize_held<FP8_BF16, 4>), HELD_THREADS, 2)
+KERNEL(held4, f16, (quantize_held<FP8_F16, 4>), HELD_THREADS, 2)
+KERNEL(held4, f32, (quantize_held<FP8_F32, 4>), HELD_THREADS)
+KERNEL(held8, bf16, (quantize_held<FP8_BF16, 8>), HELD_THREADS)
+KERNEL(held8, f16, (quantize_held<FP8_F16, 8>), HELD_THREADS)
+KERNEL(held8, f32, (quantize_held<FP8_F32, 8>), HELD_THREADS)
+KERNEL(groups, bf16, quantize_groups<FP8_BF16>, GROUP_THREADS)
+KERNEL(groups, f16, quantize_groups<FP8_F16>, GROUP_THREADS)
+KERNEL(groups, f32, quantize_groups<FP8_F32>, GROUP_THREADS)
+KERNEL(amax, bf16, amax_of_all<FP8_BF16>, ALL_THREADS)
+KERNEL(amax, f16, amax_of_all<FP8_F16>, ALL_THREADS)
+KERNEL(amax, f32, amax_of_all<FP8_F32>, ALL_THREADS)
+KERNEL(encode, bf16, encode_all<FP8_BF16>, ALL_THREADS)
+KERNEL(encode, f16, encode_all<FP8_F16>, ALL_THREADS)
+KERNEL(encode, f32, encode_all<FP8_F32>, ALL_THREADS)
