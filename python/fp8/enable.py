@@ -40,6 +40,8 @@ def enable_fp8_gemm(model: nn.Module, *, options: FP8GemmOptions = FP8GemmOption
     for a weight that holds NaN or infinity, which is named and stays, with those that come before it in the model."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"expected nn.Module, got {type(model)}")
+    if not isinstance(options, FP8GemmOptions):
+        raise TypeError(f"expected FP8GemmOptions, got {options!r}")
     options.check()
     if not inplace:
         model = copy.deepcopy(model)
@@ -106,7 +108,7 @@ def _obstacle(model: nn.Module, name: str, module: nn.Linear, options: FP8GemmOp
     if options.fp16_weight_storage != "keep":
         for other in owners[id(module.weight)]:
             if model.get_submodule(other) is not module:
-                return f"its weight is tied to {other}"
+                return f"its weight is tied to {other or 'the model itself'}"
     return None
 
 

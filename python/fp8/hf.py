@@ -129,7 +129,8 @@ class Fp8Quantizer(HfQuantizer):
         stored = param.get_dtype() if hasattr(param, "get_dtype") else str(param.dtype)
         if stored in _ALL_CODES and dtype not in _CODES.values():
             raise NotImplementedError(f"checkpoint has {stored} codes for {', '.join(converter.target_patterns)}, which is no "
-                                      "nn.Linear of this model: its scales would be lost (`fp8 dequantize` makes it bf16)")
+                                      "nn.Linear of this model, or has no scale that fits: they would be read without one "
+                                      "(`fp8 dequantize` makes it bf16)")
         return super().get_new_dtype(converter, param, dtype)
 
     def _process_model_before_weight_loading(self, model: nn.Module, checkpoint_files: list[str] | None = None,

@@ -21,6 +21,10 @@ _STORAGES = ("keep", "cpu_offload", "discard")
 _CPUS = ("fp8", "linear")
 # What inputs of other dtypes than these may be cast to, and what is computed without a cast then.
 _CASTS = {"bfloat16": (torch.bfloat16, torch.float16), "float32": (torch.float32, torch.bfloat16, torch.float16)}
+_LOST = ("FP8Linear's weight was discarded, and computed from its codes to be read: a change would be lost; use "
+         "fp16_weight_storage='keep' or 'cpu_offload'")
+_CHANGING = {"__setitem__", *(f"__i{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or",
+                                                          "xor", "lshift", "rshift"))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,19 +66,25 @@ class FP8GemmOptions:
 
 
 class ComputedWeight(Tensor):
-    """W as its codes and scales have it. A tensor of its own: what is put into it does not reach the layer, so that
-    `weight.data += ..`, by which adapters are merged, is RuntimeError."""
+    """W as its codes and scales have it. A tensor of its own: what is put into it does not reach the layer, so that functions
+    that would change it in place, and `weight.data += ..`, by which adapters are merged, are RuntimeError."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed from it is a plain tensor
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        changes = name.endswith("_") and not name.endswith("__") or name in _CHANGING
+        if changes and name != "requires_grad_" and isinstance(next(iter((*args, *kwargs.values()))), ComputedWeight):
+            raise RuntimeError(_LOST)
+        with torch._C.DisableTorchFunctionSubclass():  # what is computed from it is a plain tensor
+            return func(*args, **kwargs)
 
     @property
     def data(self) -> Tensor:
-        return super().data
+        return super().data.as_subclass(ComputedWeight)
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        raise RuntimeError("FP8Linear's weight was discarded, and computed from its codes to be read: a change would be lost; "
-                           "use fp16_weight_storage='keep' or 'cpu_offload'")
+        raise RuntimeError(_LOST)
 
 
 class FP8Linear(nn.Linear):

@@ -84,6 +84,7 @@ class Behaviours(unittest.TestCase):
     def test_02_wrong_arguments(self):
         cases = [
             (TypeError, "nn.Linear.*Conv2d", lambda: FP8Linear(nn.Conv2d(1, 1, 1), options=options())),
+            (TypeError, "FP8GemmOptions, got None", lambda: enable_fp8_gemm(linear(), options=None)),
             (TypeError, "nn.Module.*str", lambda: enable_fp8_gemm("model")),
             (ValueError, "'disk'.*keep", lambda: FP8Linear(linear(), options=options("disk"))),
             (ValueError, "discard.*cast_inputs", lambda: FP8Linear(linear(), options=options(cast_inputs=False))),

@@ -82,6 +82,10 @@ class Enable(unittest.TestCase):
         self.assertIs(model[0].bias, model[1].bias)
         attention = nn.MultiheadAttention(64, 4)
         model = nn.ModuleList([attention.out_proj, attention])
+        parent = nn.ModuleList([linear()])
+        parent.register_parameter("same", parent[0].weight)
+        with self.assertWarnsRegex(UserWarning, "0 .its weight is tied to the model itself"):
+            enable_fp8_gemm(parent)
         with self.assertWarnsRegex(UserWarning, "^enable_fp8_gemm left as they are: 0 .*reads.*; 1.out_proj .*reads"):
             enable_fp8_gemm(model)
         self.assertIs(model[0], attention.out_proj)
@@ -146,11 +150,20 @@ class Enable(unittest.TestCase):
         layer = FP8Linear(linear(), options=options())
         layer.materialize_fp8_weight()
         weight = layer.weight
-        for made in (weight + 1, weight.clone(), weight.t(), weight[0], weight.data):
+        for made in (weight + 1, weight.clone(), weight.t(), weight[0]):
             self.assertIs(type(made), torch.Tensor)
         x = inputs(2).requires_grad_()
         nn.functional.linear(x, weight).sum().backward()
         self.assertEqual(x.grad.shape, x.shape)
+
+    def test_16_a_computed_weight_cannot_be_written_to(self):
+        layer = FP8Linear(linear(), options=options())
+        y, weight = layer(inputs(2)), layer.weight
+        for write in (lambda w: w.zero_(), lambda w: nn.init.normal_(w), lambda w: w.data.normal_(), lambda w: w.copy_(w * 2),
+                      lambda w: w.__setitem__(0, 1.0), lambda w: w.data.__iadd__(1), lambda w: w.__imul__(2)):
+            with torch.no_grad(), self.assertRaisesRegex(RuntimeError, "discarded.*would be lost.*keep"):
+                write(weight)
+        self.assertTrue(torch.equal(layer(inputs(2)), y))
 
     def test_compile_without_a_break(self):
         for storage in STORAGES:

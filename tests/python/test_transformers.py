@@ -129,6 +129,16 @@ class Transformers(unittest.TestCase):
                     self.assertEqual((value.dtype, value.shape), (stored[tensor].dtype, stored[tensor].shape), tensor)
                     self.assertTrue(torch.equal(value.view(torch.uint8), stored[tensor].view(torch.uint8)), tensor)
 
+    def test_dialects_that_are_only_read(self):
+        name = SOURCES / "llama_mini_hf_block_ue8m0"
+        model = load(name, quantization_config=Fp8Config())
+        self.assertEqual({layer.options.scheme for layer in layers(model).values()}, {"block"})
+        self.check_codes(model, tensors(name))
+        model.save_pretrained(self.folder / "out")
+        stored, saved = tensors(name), tensors(self.folder / "out")
+        self.assertEqual({n: (t.dtype, t.shape) for n, t in saved.items()}, {n: (t.dtype, t.shape) for n, t in stored.items()})
+        self.assertTrue(all(torch.equal(t.view(torch.uint8), saved[n].view(torch.uint8)) for n, t in stored.items()))
+
     def test_tied_head(self):
         model = load(SOURCES / "llama_tied_bf16", quantization_config=Fp8Config("channel"))
         self.assertIs(model.lm_head.weight, model.model.embed_tokens.weight)
