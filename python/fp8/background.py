@@ -2,10 +2,12 @@
 """Long calls of the library in a thread of their own, so that signals reach Python at once.
 
 Python handles a signal between two of its own instructions: in the caller's thread that would be after the library's call, or
-in the midst of a callback, from which an exception cannot come out.
+in the midst of a callback, from which an exception cannot come out. What the work uses must be the work's own, too: a storm of
+signals may leave it behind.
 """
 from __future__ import annotations
 
+import _thread
 import queue
 import threading
 from collections.abc import Callable
@@ -16,37 +18,48 @@ def run(work: Callable[[Callable[[Any], None]], None], step: Callable[[Any], Non
         stop: Callable[[], None] | None = None) -> None:
     """work(put) elsewhere, and here step(item) of each item that it puts. Raises what work raises.
 
-    Whatever is raised here meanwhile is raised when `stop` has made work end; without a `stop`, at once."""
-    items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    raised: list[BaseException] = []
-    end = object()
-
-    def run_work() -> None:
-        try:
-            work(items.put)
-        except BaseException as error:  # noqa: BLE001 (raised again below)
-            raised.append(error)
-        items.put(end)
-
-    thread = threading.Thread(target=run_work, name="fp8", daemon=True)
-    thread.start()
+    Whatever is raised here meanwhile, at any place, is raised when `stop` has made work end; without a `stop`, at once."""
+    job = _Job(work)
     try:
-        while (item := items.get()) is not end:
+        _thread.start_new_thread(job.run, ())  # threading's would wait for it, where a signal may come, too
+        while (item := job.items.get()) is not job:
             if step:
                 step(item)
     except BaseException:
-        if stop:
-            stop()
-            _wait(thread)
+        job.give_up(stop)
         raise
-    if raised:
-        raise raised[0]
+    if job.raised:
+        raise job.raised
 
 
-def _wait(thread: threading.Thread) -> None:
-    """Until it has ended, whatever signals come."""
-    while thread.is_alive():
+class _Job:
+    """Work, and how far it is; the job itself is the last of its items."""
+
+    def __init__(self, work: Callable[[Callable[[Any], None]], None]) -> None:
+        self.work, self.items, self.gate = work, queue.SimpleQueue(), threading.Lock()
+        self.begun = self.ended = self.given_up = False
+        self.raised: BaseException | None = None
+
+    def run(self) -> None:
+        with self.gate:
+            if self.given_up:
+                return
+            self.begun = True
         try:
-            thread.join()
-        except BaseException:  # noqa: BLE001 (one is on its way already)
-            pass
+            self.work(self.items.put)
+        except BaseException as error:  # noqa: BLE001 (raised again by run)
+            self.raised = error
+        self.ended = True
+        self.items.put(self)
+
+    def give_up(self, stop: Callable[[], None] | None) -> None:
+        """The work has not begun and will not, or has ended, whatever signals come."""
+        while not self.given_up or (stop and self.begun and not self.ended):
+            try:
+                with self.gate:
+                    self.given_up = True
+                if stop and self.begun:
+                    stop()
+                    self.items.get(timeout=0.1)
+            except BaseException:  # noqa: BLE001, S110 (one is on its way already; or nothing was put for a while)
+                pass

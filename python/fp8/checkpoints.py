@@ -11,6 +11,7 @@ import dataclasses
 import json
 import operator
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -156,8 +157,12 @@ def verify(path: Path, *, against: Path | None = None, engine: str | None = None
         f = found.contents
         findings.append(Finding(bool(f.is_error), f.rule.decode(), _name(f.tensor), _name(f.message)))
 
-    arguments = _handle(context), ctypes.byref(desc), _c.FINDING_FN(collect), None, ctypes.byref(summary)
-    background.run(lambda _put: call("fp8_verify", *arguments))
+    owner, collector = context or contexts.default(), _c.FINDING_FN(collect)
+
+    def work(_put: object) -> None:
+        call("fp8_verify", owner.handle, ctypes.byref(desc), collector, None, ctypes.byref(summary))
+
+    background.run(work)
     return Verification(tuple(findings), summary.tensors, summary.quantized, summary.compared, summary.worst_sqnr_db,
                         summary.median_sqnr_db)
 
@@ -239,32 +244,36 @@ def _convert(verb: Verb, src: Path, dst: Path, *, scheme: str | None = None, num
                           max_shard_bytes=_number("max_shard", max_shard, 2**63 - 1), resume=resume, force=force,
                           part_index=_number("shard", shard[0], 2**31 - 1), part_count=_number("shard", shard[1], 2**31 - 1),
                           report=_path(report), activation_scales=_path(activation_scales))
-    with _planned(desc, context or contexts.default()) as conv:
-        if not dry_run:
-            _run(conv, progress)
-        return _conversion(conv)
+    plan = _Plan(desc, context or contexts.default())
+    if not dry_run:
+        _run(plan, progress)
+    return _conversion(plan.handle)
 
 
-@contextlib.contextmanager
-def _planned(desc: _c.ConvertDesc, context: contexts.Context) -> Iterator[ctypes.c_void_p]:
-    conv = ctypes.c_void_p()
-    call("fp8_convert_plan", context.handle, ctypes.byref(desc), ctypes.byref(conv))
-    try:
-        yield conv
-    finally:
-        _c.lib.fp8_convert_free(conv)
+class _Plan:
+    """A planned conversion, freed with the last that uses it."""
+
+    def __init__(self, desc: _c.ConvertDesc, context: contexts.Context) -> None:
+        self.handle = ctypes.c_void_p()
+        call("fp8_convert_plan", context.handle, ctypes.byref(desc), ctypes.byref(self.handle))
+        weakref.finalize(self, _free_plan, self.handle, context).atexit = False
 
 
-def _run(conv: ctypes.c_void_p, progress: Callable[[Progress], None] | None) -> None:
+def _free_plan(handle: ctypes.c_void_p, context: contexts.Context) -> None:
+    """The context is an argument so that it is freed after the plan."""
+    _c.lib.fp8_convert_free(handle)
+
+
+def _run(plan: _Plan, progress: Callable[[Progress], None] | None) -> None:
     def work(put: Callable[[Progress], None]) -> None:
         def report(_user: Any, step: Any) -> None:
             p = step.contents
             put(Progress(p.bytes_done, p.bytes_total, p.tensors_done, p.tensors_total, p.seconds,
                          _name(ctypes.string_at(p.tensor, p.tensor_bytes))))
 
-        call("fp8_convert_run", conv, _c.PROGRESS_FN(report), None)
+        call("fp8_convert_run", plan.handle, _c.PROGRESS_FN(report), None)
 
-    background.run(work, progress, lambda: _c.lib.fp8_convert_stop(conv))
+    background.run(work, progress, lambda: _c.lib.fp8_convert_stop(plan.handle))
 
 
 def _conversion(conv: ctypes.c_void_p) -> Conversion:
@@ -329,7 +338,3 @@ def _number(name: str, value: int, most: int) -> int:
     if not 0 <= operator.index(value) <= most:
         raise ValueError(f"{name}={value} is not 0..{most}")
     return value
-
-
-def _handle(given: contexts.Context | None) -> ctypes.c_void_p:
-    return (given or contexts.default()).handle
