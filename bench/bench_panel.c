@@ -20,6 +20,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ROUNDS = 40, READ_STEP = 1 << 20, SPINS = 100000, MX_COLS = 32, K = 8192 };
 
@@ -196,27 +197,46 @@ static void fill_scales(job *j)
         j->cut[s] = s * MX_COLS;
 }
 
+static fp8_context *new_context(int32_t threads)
+{
+    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
+    fp8_context *ctx;
+    desc.threads = threads;
+    if (fp8_context_create(&desc, &ctx, NULL) != FP8_OK)
+        die("no context");
+    return ctx;
+}
+
+/* Rows of a weight of K columns that is twice the last cache, within limits. */
+static int64_t rows_beyond_cache(void)
+{
+    enum { LEAST = 16384, MOST = 65536 };
+    const int64_t rows = 2 * (int64_t)sysconf(_SC_LEVEL3_CACHE_SIZE) / K;
+    return rows < LEAST ? LEAST : fp8_min_i64(rows, MOST) / FP8_TILE_COLS * FP8_TILE_COLS;
+}
+
 int main(int argc, char **argv)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 16, 32, 64, 256};
-    enum { COUNT = sizeof rows / sizeof *rows, MOST = 256, LARGE = 16384, MIDDLE = 4096 };
+    enum { COUNT = sizeof rows / sizeof *rows, MOST = 256, MIDDLE = 4096 };
+    const int64_t large = rows_beyond_cache();
+    fp8_context *ctx = new_context(1);
     static job j;
     fill_scales(&j);
     j.x = new_memory((int64_t)MOST * (K + FP8_X_PAD) * 4);
-    j.w = new_memory((int64_t)LARGE * K);
-    fill(&j, (int64_t)MOST * (K + FP8_X_PAD), (int64_t)LARGE * K);
+    j.w = fp8_alloc_streamed(ctx, (uint64_t)(large * K)); /* so large that it is aligned, too */
+    if (!j.w)
+        die("no memory");
+    fill(&j, (int64_t)MOST * (K + FP8_X_PAD), large * K);
     for (size_t i = 0; (j.kernel = fp8_panel_kernel_at(i)); i++) {
         if (j.kernel->isa == FP8_ISA_SCALAR || j.kernel->isa > fp8_isa_detect() ||
             (argc > 1 && strcmp(argv[1], j.kernel->name) != 0))
             continue;
         for (int all = 0; all < 2; all++) {
-            fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-            desc.threads = all ? 0 : 1;
-            if (fp8_context_create(&desc, &j.ctx, NULL) != FP8_OK)
-                die("no context");
+            j.ctx = new_context(all ? 0 : 1);
             for (size_t r = 0; r < COUNT; r++) {
                 j.m = rows[r];
-                j.n = j.m <= 4 ? LARGE : MIDDLE;
+                j.n = j.m <= 4 ? large : MIDDLE;
                 j.k = j.m <= 4 ? K : MIDDLE;
                 j.x_stride = j.k + FP8_X_PAD;
                 for (int mx = 0; mx < 2; mx++) {
@@ -230,8 +250,9 @@ int main(int argc, char **argv)
         }
     }
     free(j.x);
-    free(j.w);
+    fp8_release(ctx, j.w);
     free(j.w_scale);
     free(j.w_fold);
+    fp8_context_free(ctx);
     return 0;
 }
