@@ -415,11 +415,20 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
     });
 }
 
+/* A product that depends on this may start, ask for its weights, and wait for the end of this. */
+__device__ static inline void let_dependents_start(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 /* KERNEL(kind, name, function, bounds ..) */
 #define KERNEL(kind, name, function, ...)                                 \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__)             \
         quantize_##kind##_##name(const __grid_constant__ quantize_args a) \
     {                                                                     \
+        let_dependents_start();                                           \
         function(a);                                                      \
     }
 KERNEL(held4, bf16, (quantize_held<FP8_BF16, 4>), HELD_THREADS, 2)
