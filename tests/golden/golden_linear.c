@@ -2,25 +2,29 @@
  *
  * golden_linear.c - runs and compares the linear layers of the vectors. */
 #include "golden/golden_linear.h"
+#include "support/gpu.h"
 #include "support/levels.h"
 
 #include <stdarg.h>
 #include <string.h>
 
-static fp8_context *contexts[LEVEL_COUNT];
+enum { GPU = LEVEL_COUNT, WAYS = 2 * (LEVEL_COUNT + 1) };
+static fp8_context *contexts[LEVEL_COUNT + 1];
 
 const fp8_context *golden_context(int isa)
 {
     static bool made;
     for (int i = 0; !made && i < LEVEL_COUNT; i++)
         contexts[i] = context_at_level((fp8_isa)i, 1);
+    if (!made)
+        contexts[GPU] = gpu_context();
     made = true;
     return contexts[isa];
 }
 
 void golden_linear_end(void)
 {
-    for (int i = 0; i < LEVEL_COUNT; i++)
+    for (int i = 0; i <= GPU; i++)
         fp8_context_free(contexts[i]);
 }
 
@@ -89,22 +93,58 @@ static const fp8_tensor *or_null(const fp8_tensor *t)
     return t->dtype == FP8_DTYPE_NONE ? NULL : t;
 }
 
+/* The same case with what a run reads and writes on a GPU, if the context is one of it; weight and
+ * bias stay on the host. */
+typedef struct placed {
+    golden_linear c;
+    fp8_tensor y;
+    gpu_tensor x, x_scales, out;
+    bool on_gpu;
+} placed;
+
+static placed place(const fp8_context *ctx, const golden_linear *c, const fp8_tensor *y)
+{
+    placed p = {.c = *c, .y = *y, .on_gpu = ctx->cuda != NULL};
+    if (!p.on_gpu)
+        return p;
+    p.x = gpu_tensor_new(ctx, &c->x, 0);
+    p.x_scales = gpu_tensor_new(ctx, c->x_scales.dtype ? &c->x_scales : &c->x, 0);
+    p.out = gpu_tensor_new(ctx, y, 1);
+    p.c.x = p.x.t;
+    p.y = p.out.t;
+    if (c->x_scales.dtype)
+        p.c.x_scales = p.x_scales.t;
+    return p;
+}
+
+static void bring_back(placed *p, const fp8_tensor *y)
+{
+    if (!p->on_gpu)
+        return;
+    gpu_tensor_read(&p->out, y);
+    gpu_tensor_free(&p->x);
+    gpu_tensor_free(&p->x_scales);
+    gpu_tensor_free(&p->out);
+}
+
 static fp8_status run_prepared(const fp8_context *ctx, const golden_linear *c, fp8_tensor *y,
                                fp8_error *err)
 {
     fp8_linear *linear;
     uint64_t bytes;
+    void *workspace = NULL;
     const fp8_tensor bias = fp8_vector(c->bias.data, c->bias.dtype, c->bias.shape[0]);
     fp8_status status = fp8_linear_create(ctx, &c->desc, &c->w, or_null(&c->w_scales),
                                           or_null(&bias), &linear, err);
     if (status != FP8_OK)
         return status;
     status = fp8_linear_workspace(linear, c->x.shape[0], &bytes, err);
-    void *workspace = malloc((size_t)bytes + 1);
+    if (status == FP8_OK)
+        status = fp8_device_alloc(ctx, bytes + 1, &workspace, err);
     if (status == FP8_OK)
         status = fp8_linear_run(linear, &c->x, c->x_codes.data ? NULL : or_null(&c->x_scales), y,
                                 workspace, bytes, NULL, err);
-    free(workspace);
+    fp8_device_free(ctx, workspace);
     fp8_linear_free(linear);
     return status;
 }
@@ -120,34 +160,16 @@ static fp8_status run_at_once(const fp8_context *ctx, const golden_linear *c, fp
 /* What is compared with each Y; false and words if it is wrong. */
 typedef bool (*compare_fn)(const void *arg, const fp8_tensor *y, char *words, size_t bytes);
 
-static void run_everywhere(const golden_linear *c, const char *mode, fp8_dtype dtype,
-                           compare_fn compare, const void *arg)
-{
-    const int64_t m = c->x.shape[0], n = c->w.shape[0];
-    const size_t bytes = (size_t)(m * n * fp8_dtype_bits(dtype) / 8);
-    fp8_tensor y = fp8_matrix(malloc(bytes + 1), dtype, m, n);
-    fp8_error err = {.msg = ""};
-    bool ok = true;
-    int way = 0;
-    for (; ok && way < 2 * LEVEL_COUNT; way++) {
-        const fp8_context *ctx = golden_context(way / 2);
-        if (!ctx)
-            continue;
-        memset(y.data, 0xFF, bytes);
-        ok = (way % 2 ? run_at_once : run_prepared)(ctx, c, &y, &err) == FP8_OK;
-        ok = ok && compare(arg, &y, err.msg, sizeof err.msg);
-    }
-    golden_check(c->family, mode, ok, "%s, level %s, %s: %s", c->name,
-                 fp8_isa_name((fp8_isa)((way - 1) / 2)), way % 2 ? "prepared" : "at once", err.msg);
-    free(y.data);
-}
+/* Of the sum of absolute products, what the tensor cores of a GPU may lose beyond the bound. */
+static double coarse;
 
 static bool same_bits(const void *arg, const fp8_tensor *y, char *words, size_t bytes)
 {
     const fp8_tensor *want = arg;
     const int64_t size = fp8_dtype_bits(y->dtype) / 8, cols = y->shape[1];
     for (int64_t i = 0; i < y->shape[0] * cols; i++) {
-        const char *ours = (const char *)y->data + i * size;
+        const char *ours =
+            (const char *)y->data + (i / cols * y->stride[0] + i % cols * y->stride[1]) * size;
         const char *theirs = (const char *)want->data +
                              (i / cols * want->stride[0] + i % cols * want->stride[1]) * size;
         if (!memcmp(ours, theirs, (size_t)size))
@@ -158,6 +180,38 @@ static bool same_bits(const void *arg, const fp8_tensor *y, char *words, size_t 
         return false;
     }
     return true;
+}
+
+static void run_everywhere(const golden_linear *c, const char *mode, fp8_dtype dtype,
+                           compare_fn compare, const void *arg)
+{
+    const int64_t m = c->x.shape[0], n = c->w.shape[0];
+    const size_t bytes = (size_t)(2 * m * n * fp8_dtype_bits(dtype) / 8);
+    fp8_tensor y = fp8_matrix(malloc(bytes + 1), dtype, m, n);
+    fp8_error err = {.msg = ""};
+    bool ok = true;
+    int way = 0;
+    for (; ok && way < WAYS; way++) {
+        const fp8_context *ctx = golden_context(way / 2);
+        if (!ctx)
+            continue;
+        memset(y.data, 0xFF, bytes);
+        if (ctx->cuda &&
+            compare == same_bits) { /* rows with gaps: no kernel that adds in 13 bits */
+            y.stride[0] = 2 * n;
+            y.stride[1] = 2;
+        }
+        coarse = ctx->cuda ? 1e-3 : 0;
+        placed p = place(ctx, c, &y);
+        ok = (way % 2 ? run_at_once : run_prepared)(ctx, &p.c, &p.y, &err) == FP8_OK;
+        bring_back(&p, &y);
+        ok = ok && compare(arg, &y, err.msg, sizeof err.msg);
+    }
+    const int level = (way - 1) / 2;
+    golden_check(c->family, mode, ok, "%s, level %s, %s: %s", c->name,
+                 level == GPU ? "of a GPU" : fp8_isa_name((fp8_isa)level),
+                 way % 2 ? "prepared" : "at once", err.msg);
+    free(y.data);
 }
 
 static bool same_shape(const golden_linear *c, const char *mode, const fp8_tensor *t)
@@ -252,7 +306,8 @@ static bool within_bound(const void *arg, const fp8_tensor *y, char *words, size
     for (int64_t i = 0; i < y->shape[0] * n; i++) {
         const double bias = bias_of(a->c, i % n), got = element_of(y, i / n, i % n);
         const double bound = linear_bound(a->c->w.shape[1], a->sum[i], a->size[i], bias, a->scale,
-                                          y->dtype, a->roundings);
+                                          y->dtype, a->roundings) +
+                             coarse * a->size[i];
         if (is_within(got, a->sum[i] + bias, bound, y->dtype))
             continue;
         snprintf(words, bytes, "[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", (long long)(i / n),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * golden_linear.h - a linear layer of the vectors, Y[M,N] = X[M,K] W[N,K]^T + bias[N], run through
- * fp8_matmul and through fp8_linear_run at every instruction set of this machine, and compared bit
+ * fp8_matmul and through fp8_linear_run at every instruction set and on a GPU, and compared bit
  * for bit or within the bound of oracle.h. A case counts once, when all of them are right. */
 #ifndef GOLDEN_LINEAR_H
 #define GOLDEN_LINEAR_H
