@@ -4,7 +4,8 @@
  * device: one launch, after those that quantize X where that is asked for. All is enqueued into
  * the caller's stream. The workspace:  | codes of X [M, ld] | their scales | scales as read |.
  *
- * The kernels of sm90.h do what they can; gemm_plain.cu does everything. */
+ * The kernels of sm90.h do what they can, gemm_mma.cu what its tensor cores can, and gemm_plain.cu
+ * everything. */
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/sm90.h"
@@ -130,16 +131,58 @@ static fp8_gemm_operand turned_w(const fp8_linear *l)
     return o;
 }
 
+/* Whether its scales change at columns that gemm_mma.cu can cut at. */
+static bool cuts_well(const fp8_gemm_operand *o)
+{
+    return !o->along_k || (o->unit[1] % FP8_MMA_DEPTH == 0 && o->origin[1] % FP8_MMA_DEPTH == 0);
+}
+
+static bool is_mma_code(int32_t dtype)
+{
+    return dtype == FP8_E4M3FN || dtype == FP8_E5M2;
+}
+
+/* The kernel of gemm_mma.cu for these dtypes and scales, the plain one if there is none. */
+static fp8_cuda_kernel mma_kernel(const fp8_gemm_args *a)
+{
+    enum { BF16, CODES, F16 };
+    static const fp8_cuda_kernel kernels[3][2] = {
+        {FP8_CUDA_gemm_mma_bf16, FP8_CUDA_gemm_mma_bf16_segments},
+        {FP8_CUDA_gemm_mma_codes, FP8_CUDA_gemm_mma_codes_segments},
+        {FP8_CUDA_gemm_mma_f16, FP8_CUDA_gemm_mma_f16_segments}};
+    const int32_t x = a->x.elements.dtype;
+    const bool rounds = a->w.rounded != FP8_DTYPE_NONE;
+    if (rounds || a->k == 0 || a->k % 16 || !is_mma_code(a->w.elements.dtype) ||
+        !(is_mma_code(x) || x == FP8_BF16 || x == FP8_F16) || !cuts_well(&a->x) ||
+        !cuts_well(&a->w))
+        return FP8_CUDA_gemm_plain;
+    return kernels[x == FP8_BF16 ? BF16 : x == FP8_F16 ? F16 : CODES][a->x.along_k || a->w.along_k];
+}
+
+/* Whether the rows of both lie side by side, aligned to 16 bytes. */
+static bool lies_well(const fp8_gemm_operand *o)
+{
+    const int64_t bytes = fp8_dtype_bits((fp8_dtype)o->elements.dtype) / 8;
+    return o->elements.col == 1 && (uintptr_t)o->elements.data % 16 == 0 &&
+           o->elements.row * bytes % 16 == 0;
+}
+
 static fp8_status launch(const fp8_cuda_device *device, const fp8_gemm_args *args, void *stream,
                          fp8_error *err)
 {
-    const int64_t tiles =
-        fp8_ceil_div(args->m, FP8_GEMM_TILE) * fp8_ceil_div(args->n, FP8_GEMM_TILE);
+    const bool aligned = lies_well(&args->x) && lies_well(&args->w);
+    const fp8_cuda_kernel kernel = aligned ? mma_kernel(args) : FP8_CUDA_gemm_plain;
+    const bool plain = kernel == FP8_CUDA_gemm_plain;
+    const int64_t tile = plain ? FP8_GEMM_TILE : FP8_MMA_TILE;
+    const int64_t tiles = fp8_ceil_div(args->m, tile) * fp8_ceil_div(args->n, tile);
     const int64_t blocks = fp8_min_i64(tiles, INT32_MAX); /* a block goes on to the next tile */
-    const fp8_cuda_shape shape = {.grid = {(uint32_t)blocks}, .threads = FP8_GEMM_THREADS};
+    const fp8_cuda_shape shape = {
+        .grid = {(uint32_t)blocks},
+        .threads = plain ? FP8_GEMM_THREADS : FP8_MMA_THREADS,
+    };
     if (tiles == 0)
         return FP8_OK;
-    return fp8_cuda_launch(device, FP8_CUDA_gemm_plain, &shape, args, stream, err);
+    return fp8_cuda_launch(device, kernel, &shape, args, stream, err);
 }
 
 /* ---- X ---- */
@@ -383,30 +426,58 @@ static const fp8_sm90_version *able_version(const fp8_cuda_device *device,
     return NULL;
 }
 
+static int64_t count_able(const fp8_cuda_device *device, const fp8_sm90_problem *problem)
+{
+    int64_t count = 0;
+    while (able_version(device, problem, count))
+        count++;
+    return count;
+}
+
+/* The kernel of launch() for a run of this plan whose matrices are contiguous and aligned. */
+static fp8_cuda_kernel slower_kernel(const fp8_linear_plan *p, fp8_dtype x)
+{
+    const bool rounds = p->desc.weight_math == FP8_WEIGHT_ROUNDED, along_k = p->scale_cols > 1;
+    const fp8_gemm_args args = {
+        .x = {.elements.dtype = (int32_t)(quantizes(p) ? p->desc.x_code : x),
+              .unit = {1, p->x_unit_cols},
+              .along_k = p->x_along_k},
+        .w = {.elements.dtype = (int32_t)p->code,
+              .unit = {1, p->unit_cols},
+              .origin = {0, p->desc.w_origin.cols},
+              .along_k = along_k,
+              .rounded = rounds},
+        .k = p->k,
+    };
+    return mma_kernel(&args);
+}
+
 fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
                                    fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err)
 {
     const fp8_cuda_device *device = ctx->cuda;
     const fp8_sm90_problem problem = problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX);
+    const fp8_cuda_kernel slower = slower_kernel(plan, x);
     const char *lacks = plan_lacks(device, plan);
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)
         lacks = "for x and w in e4m3fn";
     const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
-    const fp8_sm90_version *best = fast ? fp8_sm90_choose(device, &problem) : NULL;
-    const fp8_sm90_version *v = fast && i >= 0 ? able_version(device, &problem, i) : NULL;
-    if (v) {
-        *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", v == best, ""};
+    const int64_t able = fast ? count_able(device, &problem) : 0;
+    const int64_t last = able + (slower != FP8_CUDA_gemm_plain);
+    FP8_FAIL_IF(i < 0 || i > last, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld",
+                (long long)i);
+    if (i < able) {
+        const fp8_sm90_version *v = able_version(device, &problem, i);
+        const bool chosen = v == fp8_sm90_choose(device, &problem);
+        *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", chosen, ""};
         snprintf(out->reason, sizeof out->reason, "estimated %.1f us, for y in bf16",
                  (double)fp8_sm90_estimate(device, v, &problem));
         return FP8_OK;
     }
-    const bool first = i == 0 && !fast,
-               last = fast && i > 0 && able_version(device, &problem, i - 1);
-    const bool only = i == 0 && fast; /* none is able */
-    FP8_FAIL_IF(!first && !last && !only, err, FP8_E_NOT_FOUND,
-                "explain: there is no candidate %lld", (long long)i);
-    *out = (fp8_candidate){"gemm_plain", "sm_80", !best, ""};
-    snprintf(out->reason, sizeof out->reason, "does everything; faster kernels are %s",
-             lacks ? lacks : "there");
+    const fp8_cuda_kernel kernel = i == able ? slower : FP8_CUDA_gemm_plain;
+    *out = (fp8_candidate){fp8_cuda_kernel_at(kernel)->function, "sm_80", i == 0, ""};
+    snprintf(out->reason, sizeof out->reason, "%s; those of sm_90a are %s",
+             kernel == FP8_CUDA_gemm_plain ? "does everything" : "rows aligned to 16 bytes",
+             lacks ? lacks : "faster");
     return FP8_OK;
 }
