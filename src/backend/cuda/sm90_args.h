@@ -65,6 +65,7 @@ enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
 /* X(rows, cols, stages, down, across, split, ahead, late): a tile of rows of X by rows of W; a ring
  * of so many k blocks; tiles of a cluster; the products of a k block are under way while those of
  * the one before are added. */
+/* clang-format off */
 #define FP8_LARGE_CHANNEL(X)                   \
     X(64, 64, 12, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 64, 12, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
@@ -86,6 +87,7 @@ enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
+/* clang-format on */
 
 enum { FP8_LARGE_THREADS = 384, FP8_SHARED_MOST = 232448 /* bytes of a block on sm_90 */ };
 
@@ -141,16 +143,16 @@ FP8_ARGS_SIZE(fp8_small_args, 640);
 
 /* X(rows, tokens, split): a tile of rows of W by tokens, and how many blocks of a cluster share K.
  */
-#define FP8_SMALL_INSTANCES(X)                                                                     \
-    X(64, 8, 1)                                                                                    \
-    X(64, 8, 2)                                                                                    \
-    X(64, 8, 3)                                                                                    \
-    X(64, 8, 4)                                                                                    \
-    X(64, 8, 8)                                                                                    \
-    X(64, 16, 1) X(64, 16, 2) X(64, 16, 3) X(64, 16, 4) X(64, 16, 8) X(64, 32, 1) X(64, 32, 2)     \
-        X(64, 32, 3) X(64, 32, 4) X(64, 32, 8) X(64, 64, 1) X(64, 64, 2) X(64, 64, 3) X(64, 64, 4) \
-            X(64, 128, 1) X(64, 128, 2) X(64, 128, 3) X(64, 128, 4) X(128, 64, 1) X(128, 128, 1)   \
-                X(128, 128, 2) X(128, 128, 3) X(128, 128, 4)
+/* clang-format off */
+#define FP8_SMALL_INSTANCES(X)                                                                  \
+    X(64, 8, 1) X(64, 8, 2) X(64, 8, 3) X(64, 8, 4) X(64, 8, 8)                                 \
+    X(64, 16, 1) X(64, 16, 2) X(64, 16, 3) X(64, 16, 4) X(64, 16, 8)                            \
+    X(64, 32, 1) X(64, 32, 2) X(64, 32, 3) X(64, 32, 4) X(64, 32, 8)                            \
+    X(64, 64, 1) X(64, 64, 2) X(64, 64, 3) X(64, 64, 4)                                         \
+    X(64, 128, 1) X(64, 128, 2) X(64, 128, 3) X(64, 128, 4)                                     \
+    X(128, 64, 1)                                                                               \
+    X(128, 128, 1) X(128, 128, 2) X(128, 128, 3) X(128, 128, 4)
+/* clang-format on */
 
 enum { FP8_SMALL_STAGES = 16, FP8_SMALL_STATIC = 4096 /* bytes that are not dynamic, at most */ };
 
