@@ -76,7 +76,8 @@ static fp8_load_slot *slot_of(const fp8_load *load, const fp8_layer *layer)
         return layer->slot->load == load ? layer->slot : NULL;
     if (!load->count)
         return NULL;
-    const int64_t i = fp8_name_table_find(&load->places, (const char *)&layer, sizeof layer);
+    const uintptr_t address = (uintptr_t)layer;
+    const int64_t i = fp8_name_table_find(&load->places, (const char *)&address, sizeof address);
     return i < 0 ? NULL : load->slots[i];
 }
 

@@ -23,7 +23,7 @@ static void copy_row(uint8_t *to, const uint8_t *codes, int64_t n)
 /* Two neighbouring codes of a row are a pair. */
 typedef uint16_t pairs __attribute__((vector_size(16)));
 
-enum { PAIRS = 8 }; /* of four blocks in a row */
+enum { PAIR_COLS = 16 }; /* of four blocks in a row, eight pairs */
 
 static pairs load_pairs(const uint8_t *codes)
 {
@@ -48,7 +48,7 @@ static void copy_four_blocks(uint8_t *to, const uint8_t *codes, int64_t stride)
         __builtin_shufflevector(ab2, cd2, 0, 1, 8, 9, 2, 3, 10, 11),
         __builtin_shufflevector(ab2, cd2, 4, 5, 12, 13, 6, 7, 14, 15),
     };
-    for (int i = 0; i < 4; i++)
+    for (int64_t i = 0; i < 4; i++)
         memcpy(to + i * FP8_PANEL_BYTES, &blocks[i], sizeof blocks[i]);
 }
 
@@ -56,8 +56,8 @@ static void copy_four_blocks(uint8_t *to, const uint8_t *codes, int64_t stride)
  * written once. */
 static void copy_fours(uint8_t *to, const uint8_t *codes, int64_t stride, int64_t n, int64_t fours)
 {
-    const int64_t whole = n / (2 * PAIRS) * (2 * PAIRS);
-    for (int64_t col = 0; col < whole; col += 2 * PAIRS)
+    const int64_t whole = n / PAIR_COLS * PAIR_COLS;
+    for (int64_t col = 0; col < whole; col += PAIR_COLS)
         for (int64_t f = 0; f < fours; f++)
             copy_four_blocks(to + col / FP8_PANEL_COLS * FP8_PANEL_BYTES +
                                  f * (int64_t)sizeof(pairs),

@@ -129,7 +129,7 @@ PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col, int64
             }
             _mm512_store_si512(out, pair[0]);
             _mm512_store_si512(out + DECODED_BYTES, pair[1]);
-            out += 2 * DECODED_BYTES;
+            out += (ptrdiff_t)2 * DECODED_BYTES;
         }
     }
 }

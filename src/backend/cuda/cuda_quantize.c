@@ -138,7 +138,7 @@ typedef struct holding {
  * delay, but no larger blocks than needed. */
 static holding hold_row(int64_t across)
 {
-    const int64_t packets = across <= 4 * 256 ? 4 : 8;
+    const int64_t packets = across <= 1024 ? 4 : 8;
     return (holding){fp8_ceil_div(fp8_ceil_div(across, packets), 32) * 32, packets};
 }
 
@@ -156,8 +156,9 @@ static holding hold(const fp8_cuda_quantize_args *a)
     const int64_t across = fp8_ceil_div(fp8_min_i64(a->unit_cols, a->cols), PACKET);
     const int64_t down = fp8_min_i64(a->unit_rows, a->rows);
     const bool whole = a->unit_cols >= a->cols || a->unit_cols % PACKET == 0;
-    if (!whole || across > HELD_PACKETS * HELD_THREADS || down > HELD_PACKETS * HELD_THREADS ||
-        across * down < 32 || a->grid_cols > INT32_MAX / a->grid_rows)
+    const int64_t most = (int64_t)HELD_PACKETS * HELD_THREADS;
+    if (!whole || across > most || down > most || across * down < 32 ||
+        a->grid_cols > INT32_MAX / a->grid_rows)
         return none;
     const holding h = a->unit_rows == 1 ? hold_row(across) : hold_rows(across, down);
     return h.threads <= HELD_THREADS ? h : none;
@@ -184,7 +185,7 @@ static bool is_for_steps(const call *c)
 {
     const fp8_cuda_quantize_args *a = &c->args;
     const int64_t units = a->grid_rows * a->grid_cols;
-    return scales_can_hold_amaxes(a) && units < 2 * c->device->facts.processors &&
+    return scales_can_hold_amaxes(a) && units / 2 < c->device->facts.processors &&
            a->rows * a->cols / units >= LARGE;
 }
 

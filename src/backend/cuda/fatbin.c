@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fatbin.c - the compiled kernels as bytes of the library. Compiled only where there are some; the
- * build gives the list of families and the folder of <family>.fatbin. */
+ * fatbin.c - the compiled kernels as bytes of the library. The build gives the list of families,
+ * which is empty without nvcc, and the folder of <family>.fatbin. */
 #include "backend/cuda/module.h"
 
 #define EMBED(family)                                                    \

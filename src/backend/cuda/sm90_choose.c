@@ -7,13 +7,13 @@
 #include "base/size.h"
 
 /* clang-format off */
-#define LARGE(kind, is_block, r, c, st, dn, ac, sp, ah, lt)                                        \
-    {.kernel = FP8_CUDA_gemm_large_##kind##_##r##x##c##_##dn##x##ac, .block = is_block, .rows = r, \
-     .cols = c, .stages = st, .down = dn, .across = ac, .split = sp, .ahead = ah, .late = lt,      \
-     .per_sm = 1},
-#define SMALL(kind, is_block, r, c, sp, per)                                                       \
-    {.kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true, .block = is_block,    \
-     .rows = r, .cols = c, .split = sp, .per_sm = per},
+#define LARGE(kind, is_block, r, c, st, dn, ac, sp, ah, lt)                                    \
+    {.kernel = FP8_CUDA_gemm_large_##kind##_##r##x##c##_##dn##x##ac, .block = (is_block),      \
+     .rows = (r), .cols = (c), .stages = (st), .down = (dn), .across = (ac), .split = (sp),    \
+     .ahead = (ah), .late = (lt), .per_sm = 1},
+#define SMALL(kind, is_block, r, c, sp, per)                                                   \
+    {.kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
+     .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per)},
 /* clang-format on */
 #define LARGE_CHANNEL(r, c, st, dn, ac, sp, ah, lt) \
     LARGE(channel, false, r, c, st, dn, ac, sp, ah, lt)
@@ -143,7 +143,8 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
         return -1; /* a block of the cluster would have nothing to do */
     const int32_t tiles = up(p->m, rows) * up(p->n, cols);
     const int32_t at_once = fp8_sm90_clusters(device, v->down * v->across, 1);
-    const float asked = (float)(v->rows / v->across + v->cols / v->down) * 128;
+    const int32_t asked_rows = v->rows / v->across + v->cols / v->down;
+    const float asked = (float)asked_rows * 128;
     const float received = (float)(v->rows + v->cols) * 128;
     const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[v->block][form].products;
     const float block = most(most(asked / 54, received / 60), clocks);
