@@ -14,6 +14,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "cuda/nothing_left.h"
+
 /* An allocator whose call `fail_at` fails, from 1. */
 typedef struct scarce {
     int fail_at, calls, live;
@@ -43,13 +45,10 @@ static fp8_status create(scarce *s, int32_t index, fp8_context **ctx, fp8_error 
     return fp8_context_create(&desc, ctx, err);
 }
 
-static void nothing_is_left(const fake_driver *fake, const scarce *s)
+static void neither_memory_is_left(const fake_driver *fake, const scarce *s)
 {
     assert_int_equal(s->live, 0);
-    assert_int_equal(fake->retained, 0);
-    assert_int_equal(fake->memories, 0);
-    assert_int_equal(fake->confused, 0);
-    assert_int_equal(fake_driver_depth(), 0);
+    nothing_is_left(fake);
 }
 
 static void a_context_holds_its_device(void **state)
@@ -66,7 +65,7 @@ static void a_context_holds_its_device(void **state)
     fp8_context_free(a);
     assert_int_equal(fake->retained, 1);
     fp8_context_free(b);
-    nothing_is_left(fake, &s);
+    neither_memory_is_left(fake, &s);
 }
 
 static void the_cpu_needs_no_driver(void **state)
@@ -95,7 +94,7 @@ static void every_call_and_allocation_fails_once(void **state)
         if (!fake->failed || !strcmp(fake->failed, "cuCtxPopCurrent")) { /* told by the next call */
             assert_int_equal(status, FP8_OK);
             fp8_context_free(ctx);
-            nothing_is_left(fake, &s);
+            neither_memory_is_left(fake, &s);
             if (fake->failed)
                 continue;
             break;
@@ -103,7 +102,7 @@ static void every_call_and_allocation_fails_once(void **state)
         assert_int_equal(status, FP8_E_DEVICE);
         assert_non_null(strstr(err.msg, fake->failed));
         assert_null(ctx);
-        nothing_is_left(fake, &s);
+        neither_memory_is_left(fake, &s);
     }
     assert_true(n > 10);
     for (int k = 1; k <= 2; k++) {
@@ -111,7 +110,7 @@ static void every_call_and_allocation_fails_once(void **state)
         scarce s = {.fail_at = k};
         assert_int_equal(create(&s, 0, &ctx, NULL), FP8_E_NO_MEMORY);
         assert_null(ctx);
-        nothing_is_left(fake, &s);
+        neither_memory_is_left(fake, &s);
     }
 }
 
@@ -139,7 +138,7 @@ static void what_will_not_do_is_refused(void **state)
         fake->count = cases[i].count;
         assert_int_equal(create(&s, cases[i].index, &ctx, &err), cases[i].status);
         assert_non_null(strstr(err.msg, cases[i].says));
-        nothing_is_left(fake, &s);
+        neither_memory_is_left(fake, &s);
     }
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     fp8_context *ctx;
@@ -229,7 +228,7 @@ static void what_is_not_built_is_refused(void **state)
     assert_int_equal(call(7, cuda, NULL), FP8_OK);
     fp8_context_free(cpu);
     fp8_context_free(cuda);
-    nothing_is_left(fake, &s);
+    neither_memory_is_left(fake, &s);
 }
 
 static void gpus_are_listed(void **state)

@@ -13,6 +13,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "cuda/nothing_left.h"
+
 /* The driver, and the fake behind it in its first state. */
 static fake_driver *set_up(fp8_driver *driver)
 {
@@ -20,15 +22,6 @@ static fake_driver *set_up(fp8_driver *driver)
     assert_int_equal(fp8_driver_load(FP8_DRIVER_NAME, driver, NULL), FP8_OK);
     fake->calls = 0;
     return fake;
-}
-
-static void nothing_is_left(const fake_driver *fake)
-{
-    assert_int_equal(fake->retained, 0);
-    assert_int_equal(fake->memories, 0);
-    assert_int_equal(fake->bytes, 0);
-    assert_int_equal(fake->confused, 0);
-    assert_int_equal(fake_driver_depth(), 0);
 }
 
 static void devices_are_described(void **state)

@@ -15,21 +15,14 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "cuda/nothing_left.h"
+
 static fp8_status create(int32_t index, fp8_context **ctx, fp8_error *err)
 {
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     desc.device = FP8_DEVICE_CUDA;
     desc.device_index = index;
     return fp8_context_create(&desc, ctx, err);
-}
-
-static void nothing_is_left(const fake_driver *fake)
-{
-    assert_int_equal(fake->retained, 0);
-    assert_int_equal(fake->memories, 0);
-    assert_int_equal(fake->libraries, 0);
-    assert_int_equal(fake->confused, 0);
-    assert_int_equal(fake_driver_depth(), 0);
 }
 
 /* Whether the row is for a device of that compute capability. */

@@ -14,6 +14,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "cuda/nothing_left.h"
+
 enum { N = 70, K = 50, M = 5 };
 
 static uint8_t codes[N * K];
@@ -28,15 +30,6 @@ static fp8_context *context(void)
     for (int i = 0; i < N; i++)
         scales[i] = 1;
     return ctx;
-}
-
-static void nothing_is_left(const fake_driver *fake)
-{
-    assert_int_equal(fake->retained, 0);
-    assert_int_equal(fake->memories, 0);
-    assert_int_equal(fake->libraries, 0);
-    assert_int_equal(fake->confused, 0);
-    assert_int_equal(fake_driver_depth(), 0);
 }
 
 /* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
