@@ -10,9 +10,11 @@
  * ratio of the least times, which other work on the machine disturbs less. memcpy is one thread's
  * or, with two, both threads' copy of half each. */
 #include "base/context.h"
+#include "number/dtype.h"
 
 #include "bench.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -203,16 +205,20 @@ static void report_level(job j, const peer *p, fp8_isa isa, int threads)
     fp8_context_free(j.ctx);
 }
 
-/* Numbers of both signs over some twenty binades. */
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return ((double)(*state >> 11) + 0.5) * 0x1p-53;
+}
+
+/* Normal deviates, as weights are. */
 static void fill(const job *j, size_t n)
 {
+    uint64_t state = 1;
     for (size_t i = 0; i < n; i++) {
-        const uint32_t bits =
-            (uint32_t)(i * 2654435761u >> 13 & 0x8FFF) | 0x3000 | (i * 40503u >> 7 & 0x0C00);
-        if (j->in == FP8_F32)
-            ((uint32_t *)j->x)[i] = bits << 16 | (uint32_t)(i * 2246822519u >> 16 & 0xFFFF);
-        else
-            ((uint16_t *)j->x)[i] = (uint16_t)bits;
+        const double radius = sqrt(-2 * log(uniform(&state)));
+        const float value = (float)(radius * cos(2 * 3.14159265358979 * uniform(&state)));
+        fp8_dtype_facts_of(j->in)->store(j->x, (int64_t)i, value, false);
     }
 }
 

@@ -58,13 +58,15 @@ typedef struct fp8_amax_run {
 } fp8_amax_run;
 typedef void fp8_kernel_amax(const fp8_amax_run *run);
 
-/* One row in such units: codes[j] = the code of x[j] / operand[j / unit] (or times), in fp32,
- * limited to +-max and rounded once; NaN stays NaN. Operands are not NaN, and finite where they
- * multiply. All is contiguous. The reference is fp8_ref_encode_row, which can do more. */
+/* Rows in such units, with the same operands: codes[i,j] = the code of x[i,j] / operand[j / unit]
+ * (or times), in fp32, limited to +-max and rounded once; NaN stays NaN. Operands are not NaN, and
+ * finite where they multiply. A row is contiguous. The reference is fp8_ref_encode_row, which can
+ * do more. */
 typedef struct fp8_encode_run {
     const void *x;
     uint8_t *codes;
     const float *operand;
+    int64_t rows, x_step, code_step; /* steps from row to row in elements */
     int64_t n, unit;
     float max;      /* at most that of the code's dtype */
     bool plus_zero; /* only for e4m3fn: a negative quotient becomes +0 .. */

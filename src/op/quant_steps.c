@@ -169,20 +169,39 @@ static bool can_multiply(const fp8_quant *q, const float *operand)
     return !q->multiply || all_finite(operand, q->grid_cols);
 }
 
+/* The rows [begin, end) of a slab, all of one row of units. */
+static void encode_band(const fp8_quant *q, const fp8_slab *slab, int64_t begin, int64_t end,
+                        const float *operand, const fp8_tensor *codes)
+{
+    uint8_t *out = (uint8_t *)codes->data + begin * codes->stride[0];
+    if (slab->encode && codes->stride[1] == 1 && can_multiply(q, operand)) {
+        const fp8_encode_run run = {.x = row_of(slab->x, begin),
+                                    .codes = out,
+                                    .operand = operand,
+                                    .rows = end - begin,
+                                    .x_step = slab->x->stride[0],
+                                    .code_step = codes->stride[0],
+                                    .n = q->cols,
+                                    .unit = q->unit_cols,
+                                    .max = slab->max,
+                                    .plus_zero = q->row->plus_zero,
+                                    .zero = slab->zero};
+        slab->encode->fn.encode(&run);
+        return;
+    }
+    for (int64_t i = begin; i < end; i++, out += codes->stride[0])
+        fp8_ref_encode_row(q, row_of(slab->x, i), slab->x->stride[1], operand, out,
+                           codes->stride[1]);
+}
+
 static void encode_rows(const fp8_quant *q, const fp8_slab *slab, const float *operand,
                         const fp8_tensor *codes)
 {
-    const fp8_kernel *kernel = codes->stride[1] == 1 ? slab->encode : NULL;
-    for (int64_t i = slab->begin; i < slab->end; i++) {
-        const float *row = operand + (slab->row0 + i) / q->unit_rows * q->grid_cols;
-        const char *x = row_of(slab->x, i);
-        uint8_t *out = (uint8_t *)codes->data + i * codes->stride[0];
-        const fp8_encode_run run = {
-            x, out, row, q->cols, q->unit_cols, slab->max, q->row->plus_zero, slab->zero};
-        if (!kernel || !can_multiply(q, row))
-            fp8_ref_encode_row(q, x, slab->x->stride[1], row, out, codes->stride[1]);
-        else
-            kernel->fn.encode(&run);
+    for (int64_t i = slab->begin; i < slab->end;) {
+        const int64_t band = (slab->row0 + i) / q->unit_rows;
+        const int64_t end = fp8_min_i64(slab->end, (band + 1) * q->unit_rows - slab->row0);
+        encode_band(q, slab, i, end, operand + band * q->grid_cols, codes);
+        i = end;
     }
 }
 

@@ -62,8 +62,15 @@ static void check_encode_of(const fp8_kernel *kernel, const void *x, int64_t n, 
     const uint32_t zero = kernel->op != FP8_OP_ENCODE_TWICE ? 0
                           : kernel->from == FP8_F16         ? 0x33000000
                                                             : 0x8000;
-    const fp8_encode_run run = {
-        x, got, operand, n, unit, fp8_rule_code_max(&row, kernel->to), plus_zero, zero};
+    const fp8_encode_run run = {.x = x,
+                                .codes = got,
+                                .operand = operand,
+                                .rows = 1,
+                                .n = n,
+                                .unit = unit,
+                                .max = fp8_rule_code_max(&row, kernel->to),
+                                .plus_zero = plus_zero,
+                                .zero = zero};
     fp8_ref_encode_row(&q, x, 1, operand, want, 1);
     kernel->fn.encode(&run);
     for (int64_t j = 0; j < n; j++)
@@ -180,6 +187,114 @@ static void all_lengths_and_units_encode_alike(void **state)
     }
 }
 
+/* Long rows of one operand: all magnitudes whose quotients are normal numbers or more, so that no
+ * group of them differs from the next, with operands of many significands. */
+static void long_units_encode_alike(void **state)
+{
+    (void)state;
+    enum { N = 2 * 32768 };
+    uint16_t *x = malloc(N * sizeof *x);
+    const fp8_kernel *kernel;
+    uint32_t seed = 7;
+    EACH_KERNEL(kernel)
+    {
+        if (!is_encode(kernel) || kernel->from != FP8_BF16 || kernel->to != FP8_E4M3FN)
+            continue;
+        for (int k = 0; k < 120; k++) {
+            const int exponent = k < 100 ? 90 + k % 75 : 1 + (k - 100) * 13; /* biased */
+            const float operand =
+                fp8_f32_of_bits((uint32_t)exponent << 23 | (next_random(&seed) & 0x7FFFFF));
+            const bool multiply = kernel->op == FP8_OP_ENCODE_MULTIPLY;
+            const double scale = multiply ? 1 / (double)operand : (double)operand;
+            int64_t n = 0;
+            for (uint32_t bits = 0; bits < 0x7F80; bits++)
+                if ((double)fp8_f32_of_bits(bits << 16) >= scale * 0x1p-6) {
+                    x[n++] = (uint16_t)bits;
+                    x[n++] = (uint16_t)(bits | 0x8000);
+                }
+            check_encode(kernel, x, n, n + 1, &operand, 240);
+        }
+    }
+    free(x);
+}
+
+/* Among ordinary elements a few that are tiny, infinite or NaN, alone or one after the other. */
+static void odd_elements_of_long_units_encode_alike(void **state)
+{
+    (void)state;
+    enum { MOST = 3000 };
+    static const uint16_t odd[] = {0, 0x8000, 0x8001, 0x3800, 0x7F80, 0xFF80, 0x7FC0, 0xFF81};
+    static const float some[] = {0.7f, 1.3f, 2, 0.011f, 1, 0.9f};
+    const fp8_kernel *kernel;
+    uint32_t seed = 11;
+    EACH_KERNEL(kernel)
+    {
+        if (!is_encode(kernel) || kernel->from != FP8_BF16)
+            continue;
+        for (int64_t n = 1000; n < MOST; n += 37) {
+            uint16_t *x = (uint16_t *)random_elements(FP8_BF16, n, (uint32_t)n);
+            for (int64_t j = 0; j < n; j++) {
+                x[j] = (uint16_t)((x[j] & 0x83FF) | 0x3C00);
+                const bool is_odd =
+                    n % 4 == 0 && j > n / 3 ? j % 900 < 500 : next_random(&seed) % 200 == 0;
+                if (is_odd)
+                    x[j] = odd[next_random(&seed) % 8];
+            }
+            check_encode(kernel, x, n, n, &some[n % 6], 240);
+            check_encode(kernel, x, n, 1024 + n % 91, some, 224);
+            free(x);
+        }
+    }
+}
+
+/* Several rows, with gaps between them that stay what they were, as one after the other. */
+static void rows_encode_as_one_after_the_other(void **state)
+{
+    (void)state;
+    enum { ROWS = 21, GAP = 3 };
+    static const int64_t lengths[] = {1, 32, 64, 127, 128, 200, 256, 300, 1024};
+    static const int64_t units[] = {32, 64, 100, 128, 1024};
+    static const float some[] = {0.7f, 1.3f, 2, 0.011f, 1, 0.9f, 3e-39f, 5, 17, 1e-3f};
+    const fp8_kernel *kernel;
+    float row_operands[32];
+    for (int j = 0; j < 32; j++)
+        row_operands[j] = some[j % 10];
+    EACH_KERNEL(kernel)
+    {
+        for (size_t l = 0; l < 9 && is_encode(kernel); l++) {
+            const int64_t n = lengths[l], step = n + GAP;
+            unsigned char *x = random_elements(kernel->from, ROWS * step, (uint32_t)n);
+            uint8_t *got = malloc((size_t)(ROWS * step)), *want = malloc((size_t)(ROWS * step));
+            for (size_t u = 0; u < 5; u++) {
+                memset(got, 0x5A, (size_t)(ROWS * step));
+                memset(want, 0x5A, (size_t)(ROWS * step));
+                fp8_encode_run run = {.x = x,
+                                      .codes = got,
+                                      .operand = row_operands,
+                                      .rows = ROWS,
+                                      .x_step = step,
+                                      .code_step = step,
+                                      .n = n,
+                                      .unit = units[u],
+                                      .max = 240};
+                kernel->fn.encode(&run);
+                run.rows = 1;
+                for (int64_t i = 0; i < ROWS; i++) {
+                    run.x = x + i * step * fp8_dtype_bits(kernel->from) / 8;
+                    run.codes = want + i * step;
+                    kernel->fn.encode(&run);
+                }
+                if (memcmp(got, want, (size_t)(ROWS * step)))
+                    fail_msg("%s: %d rows of %lld, unit %lld", kernel->name, ROWS, (long long)n,
+                             (long long)units[u]);
+            }
+            free(x);
+            free(got);
+            free(want);
+        }
+    }
+}
+
 static void all_lengths_and_units_have_the_same_amax(void **state)
 {
     (void)state;
@@ -228,6 +343,9 @@ int main(void)
         cmocka_unit_test(all_short_inputs_encode_alike),
         cmocka_unit_test(quotients_at_midpoints_encode_alike),
         cmocka_unit_test(all_lengths_and_units_encode_alike),
+        cmocka_unit_test(long_units_encode_alike),
+        cmocka_unit_test(rows_encode_as_one_after_the_other),
+        cmocka_unit_test(odd_elements_of_long_units_encode_alike),
         cmocka_unit_test(all_lengths_and_units_have_the_same_amax),
         cmocka_unit_test(the_largest_is_found_everywhere),
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize_kernels.h - the quantizer along a contiguous row, with the bits of ref_quantize.c but
+ * quantize_kernels.h - the quantizer along contiguous rows, with the bits of ref_quantize.c but
  * for what only the reference does (quant_steps.c decides). A quantize_<level>.c includes the vec
  * header of its level, defines LEVEL(name) and vectors of bits, and includes this.
  *
@@ -168,15 +168,24 @@ VEC_FN void encode_small_units(const fp8_encode_run *run, encoding e)
     }
 }
 
-VEC_FN void encode(const fp8_encode_run *given, encoding e)
+VEC_FN void encode_row(const fp8_encode_run *run, encoding e)
 {
-    const fp8_encode_run copy = *given, *run = &copy; /* which no store of a code can change */
     if (run->unit == VEC_GROUP) /* MX, or half of it: a constant, so that there is no loop */
         encode_units(run, VEC_GROUP, e);
     else if (run->unit % VEC_GROUP && run->unit % VEC_LANES == 0)
         encode_small_units(run, e);
     else
         encode_units(run, run->unit, e);
+}
+
+VEC_FN void encode(const fp8_encode_run *given, encoding e)
+{
+    fp8_encode_run run = *given; /* a copy, which no store of a code can change */
+    for (int64_t i = 0; i < run.rows; i++) {
+        encode_row(&run, e);
+        run.x = (const char *)run.x + run.x_step * vec_element_bytes(e.from);
+        run.codes += run.code_step;
+    }
 }
 
 #define DEFINE_ENCODE_ONE(NAME, FROM, TO, OP)                  \
