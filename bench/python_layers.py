@@ -10,7 +10,7 @@ overhead: microseconds of an operator's call over the C function's on the same o
 shapes:   each shape of a linear of SmolLM2-135M by itself, at M rows, as many copies in turn as the model has; wall and
           processor time (cpu). Ratios are the peer's time over ours; "least" of the two peers' wall times.
 model:    all linears of SmolLM2-135M, one after the other, at M rows.
-wrap:     FP8Linear with its codes, beside the same formula in eager PyTorch.
+wrap:     a model whose linears become FP8Linear with codes, beside the same formula for its weights in eager PyTorch.
 tokens:   a causal language model of transformers, its linears in FP8: tokens a second one by one, and milliseconds of
           a prompt of 512 tokens. "free" has these linears do nothing, which is what none can be faster than."""
 import argparse
@@ -62,14 +62,16 @@ def interleave(calls, batch=1):
     return best
 
 
-def interleave_cpu(calls):
-    """The least wall and processor seconds of each."""
+def interleave_cpu(calls, before=lambda: None):
+    """The least wall and processor seconds of each, without those of `before`, which comes before each call."""
     best = [[float("inf"), float("inf")] for _ in calls]
     end = time.perf_counter() + options.seconds
     for call in calls:
+        before()
         call()
     while time.perf_counter() < end or best[-1][0] == float("inf"):
         for i, call in enumerate(calls):
+            before()
             wall, cpu = time.perf_counter(), time.process_time()
             call()
             cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -157,10 +159,13 @@ def eager(w):
 
 def wrap(name, shapes):
     weights = [torch.randn(n, k).bfloat16() for n, k in shapes]
-    linears, o = [linear_of(w) for w in weights], fp8.FP8GemmOptions()
+    models = []
+
+    def make():
+        models[:] = [nn.Sequential(*map(linear_of, weights))]
+
     with torch.inference_mode():
-        ours, peer = interleave_cpu([lambda: [fp8.enable_fp8_gemm(layer, options=o) for layer in linears],
-                                     lambda: [eager(w) for w in weights]])
+        ours, peer = interleave_cpu([lambda: fp8.enable_fp8_gemm(models.pop()), lambda: [eager(w) for w in weights]], make)
     print(f"bench python_layers wrap={name} threads={options.threads} ours_ms={ours[0] * 1e3:.3g} eager_ms={peer[0] * 1e3:.3g} "
           f"ours_vs_eager={peer[0] / ours[0]:.3g} ours_cpu_ms={ours[1] * 1e3:.3g} eager_cpu_ms={peer[1] * 1e3:.3g} "
           f"ours_cpu_vs_eager={peer[1] / ours[1]:.3g}", flush=True)
@@ -232,7 +237,7 @@ if "shapes" in parts:
 if "model" in parts:
     model()
 if "wrap" in parts:
-    wrap("smollm2-135m", LAYER * 6)
+    wrap("smollm2-135m", LAYER * LAYERS)
     wrap("llama-1b", [(2048, 2048), (8192, 2048)])
 if "tokens" in parts:
     if not options.checkpoint:
