@@ -220,12 +220,13 @@ typedef struct fp8_context fp8_context;
  * For a CUDA device the driver is loaded (libcuda.so.1; no toolkit is needed) and the device's
  * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
  * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
- * for nothing, and may be captured into a CUDA graph. What fails on the device later is told by a
- * later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize, fp8_matmul and fp8_linear
- * are built for CUDA; other functions that compute refuse such a context with UNSUPPORTED, those
- * that only read a checkpoint take it. Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver,
- * or no device of that index), UNSUPPORTED (a driver before CUDA 12.0, a compute capability
- * below 8.0), NO_KERNEL (the driver cannot load the kernels), STATE, DEVICE. */
+ * for nothing (FP8_NAN_REFUSE does), and may be captured into a CUDA graph. What fails on the
+ * device later is told by a later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize,
+ * fp8_cast, fp8_matmul and fp8_linear are built for CUDA; other functions that compute refuse such
+ * a context with UNSUPPORTED, those that only read a checkpoint take it. Errors: ARGUMENT,
+ * NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index), UNSUPPORTED (a driver
+ * before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver cannot load the
+ * kernels), STATE, DEVICE. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -286,7 +287,9 @@ typedef enum fp8_rule {
 
 /* What to do about NaN and infinity in the input. */
 typedef enum fp8_nan_policy {
-    FP8_NAN_REFUSE = 0,    /* FP8_E_NAN; err->pos = row * cols + column of the first one */
+    FP8_NAN_REFUSE = 0,    /* FP8_E_NAN; err->pos = row * cols + column of the first one. A call on
+                              CUDA that may not wait (fp8_linear_run, and all in a captured stream)
+                              makes NaN of both instead, and NaN of what comes of it */
     FP8_NAN_PROPAGATE = 1, /* NaN stays NaN, infinity saturates; neither takes part in the amax */
     FP8_NAN_ORIGINAL = 2,  /* as the rule's original does */
 } fp8_nan_policy;
@@ -310,12 +313,13 @@ typedef struct fp8_quantize_desc {
  * x is F32, F16 or BF16 with any strides; codes E4M3FN, E4M3FNUZ or E5M2; scales F32, BF16, F16 or
  * E8M0FNU. R' >= R: the rows from R on are set to zero codes (vLLM's num_token_padding).
  * Outputs must not overlap the input or each other, nor themselves through their strides.
- * The same bytes for any number of threads, any instruction set, and on CUDA, where nothing that x
- * or the scales hold can be an error, since the call returns before they are read: FP8_NAN_REFUSE
- * is UNSUPPORTED, a dynamic scale too large for its dtype becomes infinity, and a static one that
- * is not finite and positive gives codes that mean nothing. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE,
- * SCALE (a static scale that is not finite and positive, or a dynamic one too large for its dtype),
- * NAN, UNSUPPORTED, NO_MEMORY. Any thread. */
+ * The same bytes for any number of threads, any instruction set, and on CUDA. There FP8_NAN_REFUSE
+ * has the call wait for the stream, and needs a few bytes of the device's memory; but for it, the
+ * call returns before x and the scales are read, and nothing in them is an error: a dynamic scale
+ * too large for its dtype becomes infinity, a static one that is not finite and positive gives
+ * codes that mean nothing. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE, SCALE (a static scale that is
+ * not finite and positive, or a dynamic one too large for its dtype), NAN, UNSUPPORTED, NO_MEMORY;
+ * on CUDA also STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc,
                                 const fp8_tensor *x, fp8_tensor *codes, fp8_tensor *scales,
                                 void *stream, fp8_error *err);
@@ -376,6 +380,14 @@ typedef enum fp8_weight_math {
                                or F16: vLLM's batch-invariant mode. With FP8_ACTIVATION_NONE. */
 } fp8_weight_math;
 
+/* How sums over K are made. */
+typedef enum fp8_accumulation {
+    FP8_ACCUMULATION_FP32 = 0, /* in fp32; see above for the tensor cores of 9.0 */
+    FP8_ACCUMULATION_FAST = 1, /* those may sum all of K in 13 bits, truncating: up to 7 % too small
+                                  at K = 4096 and 29 % at 16384 where all products have one sign,
+                                  0.1 to 0.3 % of the norm with both. Elsewhere the same as FP32. */
+} fp8_accumulation;
+
 typedef struct fp8_linear_desc {
     uint32_t struct_bytes;
     fp8_activation activation;
@@ -394,6 +406,7 @@ typedef struct fp8_linear_desc {
     size_t width_count;
     fp8_epilogue epilogue;
     fp8_weight_math weight_math;
+    fp8_accumulation accumulation;
 } fp8_linear_desc;
 /* Weight-only, one scale for W; NaN in X goes through to Y. */
 #define FP8_LINEAR_DESC_INIT                                                                   \
@@ -401,7 +414,8 @@ typedef struct fp8_linear_desc {
         sizeof(fp8_linear_desc), FP8_ACTIVATION_NONE,                                          \
             {sizeof(fp8_quantize_desc), FP8_RULE_BEST, {1, 0}, FP8_NAN_PROPAGATE, 0, 0, 0.0f}, \
             FP8_DTYPE_NONE, FP8_DTYPE_NONE, 0.0f, FP8_QUANTIZE_DESC_INIT, FP8_DTYPE_NONE,      \
-            FP8_DTYPE_NONE, {0, 0}, NULL, 0, FP8_EPILOGUE_FUSED, FP8_WEIGHT_EXACT              \
+            FP8_DTYPE_NONE, {0, 0}, NULL, 0, FP8_EPILOGUE_FUSED, FP8_WEIGHT_EXACT,             \
+            FP8_ACCUMULATION_FP32                                                              \
     }
 
 /* y[M,N] = x[M,K] w[N,K]^T + bias[N], in one call that prepares nothing; for more than one use of w
@@ -434,8 +448,8 @@ FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_des
  * the caller may free them. Free with fp8_linear_free, before ctx.
  * On CUDA they lie on the host or on the device, and what the caller has enqueued that writes them
  * is done or in a stream that the default stream waits for. Rows are padded to 16 bytes, nothing
- * else. UNSUPPORTED: a policy that refuses NaN in X, since a run only enqueues; x_scales that are
- * not finite and positive are not told either, and are used. Errors: as fp8_matmul. */
+ * else. A run only enqueues: x_scales that are not finite and positive are not told, and are used.
+ * Errors: as fp8_matmul. */
 FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
                                      const fp8_tensor *w, const fp8_tensor *w_scales,
                                      const fp8_tensor *bias, fp8_linear **out, fp8_error *err);

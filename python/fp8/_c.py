@@ -158,11 +158,16 @@ class WeightMath(enum.IntEnum):
     ROUNDED = 1
 
 
+class Accumulation(enum.IntEnum):
+    FP32 = 0
+    FAST = 1
+
+
 class LinearDesc(_Sized):
     _fields_ = [("struct_bytes", c_uint32), ("activation", c_int), ("x", QuantizeDesc), ("x_code", c_int),
                 ("x_scale", c_int), ("x_static", c_float), ("w", QuantizeDesc), ("w_code", c_int), ("w_scale", c_int),
                 ("w_origin", Grid), ("widths", POINTER(c_int64)), ("width_count", c_size_t), ("epilogue", c_int),
-                ("weight_math", c_int)]
+                ("weight_math", c_int), ("accumulation", c_int)]
 
     def __init__(self, **fields: Any) -> None:
         fields.setdefault("x", QuantizeDesc(grid=Grid(1, 0), nan=NanPolicy.PROPAGATE))

@@ -7,6 +7,7 @@
 #include "op/cast.h"
 #include "base/size.h"
 #include "number/dtype.h"
+#include "op/cuda_calls.h"
 
 #include <string.h>
 
@@ -77,8 +78,9 @@ static bool can_cast(fp8_dtype dtype)
 fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
                     fp8_dtype dst_dtype, int64_t n, int saturate, void *stream, fp8_error *err)
 {
-    FP8_TRY(fp8_need_cpu(ctx, "cast", err));
-    FP8_TRY(fp8_need_no_stream(stream, "cast", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "cast: the context is NULL");
+    if (!ctx->cuda)
+        FP8_TRY(fp8_need_no_stream(stream, "cast", err));
     FP8_FAIL_IF(!can_cast(src_dtype) || !can_cast(dst_dtype), err, FP8_E_DTYPE,
                 "cast: from dtype %d to %d, must be F32, F16, BF16 or 8-bit floats", (int)src_dtype,
                 (int)dst_dtype);
@@ -86,12 +88,14 @@ fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype
                 "cast: n is %lld, must be in [0,2^60)", (long long)n);
     FP8_FAIL_IF(n > 0 && (!src || !dst), err, FP8_E_ARGUMENT, "cast: %s is NULL and n is %lld",
                 src ? "dst" : "src", (long long)n);
+    const uintptr_t a = (uintptr_t)src, b = (uintptr_t)dst;
+    FP8_FAIL_IF(n > 0 && a < b + (uintptr_t)(n * (fp8_dtype_bits(dst_dtype) / 8)) &&
+                    b < a + (uintptr_t)(n * (fp8_dtype_bits(src_dtype) / 8)),
+                err, FP8_E_ARGUMENT, "cast: src and dst overlap");
+    if (ctx->cuda)
+        return fp8_cuda_cast(ctx, src, src_dtype, dst, dst_dtype, n, saturate != 0, stream, err);
     const cast_job job = {fp8_caster_of(ctx->isa, src_dtype, dst_dtype, saturate != 0), src, dst, n,
                           saturate != 0};
-    const uintptr_t a = (uintptr_t)src, b = (uintptr_t)dst;
-    FP8_FAIL_IF(n > 0 && a < b + (uintptr_t)(n * job.caster.dst_bytes) &&
-                    b < a + (uintptr_t)(n * job.caster.src_bytes),
-                err, FP8_E_ARGUMENT, "cast: src and dst overlap");
     fp8_run_parallel(ctx, fp8_ceil_div(n, TASK_ELEMENTS), cast_task, (void *)&job);
     return FP8_OK;
 }

@@ -10,7 +10,8 @@
 #include "op/linear.h"
 #include "op/quantize.h"
 
-/* UNSUPPORTED also for a policy that refuses NaN: nobody knows of one before the call returns. */
+/* FP8_NAN_REFUSE: waits, and errors are also NAN and NO_MEMORY; but in a captured stream NaN is
+ * made of what is not finite. */
 fp8_status fp8_cuda_quantize(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
                              const fp8_tensor *codes, const fp8_tensor *scales, void *stream,
                              fp8_error *err);
@@ -19,6 +20,10 @@ fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool 
                                fp8_grid from, const fp8_tensor *codes, const fp8_tensor *scales,
                                const fp8_tensor *codes_out, const fp8_tensor *scales_out,
                                void *stream, fp8_error *err);
+/* dst[n] = src[n]; both are apart. */
+fp8_status fp8_cuda_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
+                         fp8_dtype dst_dtype, int64_t n, bool saturate, void *stream,
+                         fp8_error *err);
 fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
                                const fp8_tensor *scales, const fp8_tensor *y, void *stream,
                                fp8_error *err);
@@ -42,6 +47,10 @@ fp8_status fp8_cuda_linear_workspace(const fp8_linear *linear, int64_t m, uint64
 fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                                void *stream, fp8_error *err);
+/* Waits to learn whether the policy for X, which has been checked, refuses it; a run would not.
+ * Errors also: NAN, NO_MEMORY. */
+fp8_status fp8_cuda_linear_refuse(const fp8_linear *linear, const fp8_tensor *x, void *stream,
+                                  fp8_error *err);
 fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy,
                                   const fp8_tensor *dx, void *stream, fp8_error *err);
 /* Candidate i for m rows of X in a dtype, of Y in bf16; as fp8_explain. */

@@ -27,6 +27,8 @@ static fp8_status check_enums(const fp8_linear_desc *d, fp8_error *err)
                 "linear: epilogue %d is not 0..2", (int)d->epilogue);
     FP8_FAIL_IF((unsigned)d->weight_math > FP8_WEIGHT_ROUNDED, err, FP8_E_ARGUMENT,
                 "linear: weight_math %d is not 0..1", (int)d->weight_math);
+    FP8_FAIL_IF((unsigned)d->accumulation > FP8_ACCUMULATION_FAST, err, FP8_E_ARGUMENT,
+                "linear: accumulation %d is not 0..1", (int)d->accumulation);
     FP8_FAIL_IF(d->weight_math == FP8_WEIGHT_ROUNDED && d->activation != FP8_ACTIVATION_NONE, err,
                 FP8_E_UNSUPPORTED,
                 "linear: rounded weights are for activations that are not "
@@ -272,24 +274,12 @@ fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *e
     return fp8_check_matrix(&row, "bias", 1, n, err);
 }
 
-/* A call that only enqueues cannot tell what it found in X. */
-static fp8_status check_cuda(const fp8_linear_desc *d, fp8_error *err)
-{
-    const bool looks =
-        d->activation == FP8_ACTIVATION_DYNAMIC || d->activation == FP8_ACTIVATION_STATIC;
-    FP8_FAIL_IF(looks && d->x.nan == FP8_NAN_REFUSE, err, FP8_E_UNSUPPORTED,
-                "linear: on CUDA a run cannot refuse NaN in x, x.nan must not be FP8_NAN_REFUSE");
-    return FP8_OK;
-}
-
 fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
                                 const fp8_linear_desc *desc, const fp8_tensor *w,
                                 const fp8_tensor *w_scales, const fp8_tensor *bias, fp8_error *err)
 {
     FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "linear: the context is NULL");
     FP8_TRY(check_enums(desc, err));
-    if (ctx->cuda)
-        FP8_TRY(check_cuda(desc, err));
     FP8_TRY(fp8_check_matrix(w, "w", -1, -1, err));
     FP8_TRY(fp8_linear_plan_shape(plan, desc, w->shape[0], w->shape[1], w->dtype, err));
     FP8_TRY(fp8_linear_check_bias(bias, plan->n, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * matmul.c - fp8_matmul: Y[M,N] = X[M,K] W[N,K]^T + bias as a linear that is made for one run. */
-#include "op/linear.h"
+#include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
 /* y lies apart from what the linear has copied, which passed its checks. */
@@ -27,6 +27,8 @@ static fp8_status run_once(const fp8_linear *linear, const fp8_tensor *x,
     FP8_TRY(fp8_linear_workspace(linear, x->shape[0], &bytes, err));
     FP8_TRY(fp8_device_alloc(linear->ctx, bytes, &workspace, err));
     fp8_status status = fp8_linear_run(linear, x, x_scales, y, workspace, bytes, stream, err);
+    if (status == FP8_OK && linear->cuda)
+        status = fp8_cuda_linear_refuse(linear, x, stream, err);
     if (status == FP8_OK)
         status = fp8_device_wait(linear->ctx, stream, err);
     fp8_device_free(linear->ctx, workspace);

@@ -362,10 +362,19 @@ static fp8_cu_result fake_cuMemcpyAsync(fp8_cu_pointer to, fp8_cu_pointer from, 
     return FP8_CU_SUCCESS;
 }
 
+static fp8_cu_result fake_cuStreamIsCapturing(fp8_cu_stream stream, unsigned int *status)
+{
+    CALLED("cuStreamIsCapturing");
+    (void)stream;
+    *status = fake.capturing;
+    return is_current() ? FP8_CU_SUCCESS : confused(INVALID_CONTEXT);
+}
+
 static fp8_cu_result fake_cuStreamSynchronize(fp8_cu_stream stream)
 {
     CALLED("cuStreamSynchronize");
     fake.stream = stream;
+    fake.waits++;
     return is_current() ? FP8_CU_SUCCESS : confused(INVALID_CONTEXT);
 }
 

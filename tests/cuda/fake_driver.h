@@ -40,6 +40,7 @@ typedef struct fake_driver {
     const char *fail_name;             /* not NULL: every call of that function fails */
     const char *missing;               /* a function that cuGetProcAddress does not find */
     const char *missing_kernel;        /* a kernel that no library has */
+    unsigned int capturing;            /* nonzero: every stream is being captured */
     int wordless; /* nonzero: cuGetErrorName and cuGetErrorString do not know the result */
 
     const char *_Atomic failed; /* the last function that was made to fail; NULL: none */
@@ -56,6 +57,7 @@ typedef struct fake_driver {
     unsigned char arguments[512]; /* what it was given, as far as `argument_bytes` */
     unsigned int argument_bytes;
     atomic_llong copied; /* bytes by cuMemcpyAsync */
+    atomic_int waits;    /* cuStreamSynchronize */
     atomic_int confused; /* calls that make no sense: a context or memory that is none, an empty
                             stack, memory of another context, no current context .. */
 } fake_driver;

@@ -166,8 +166,6 @@ static void ignore_row(void *user, const fp8_diff_row *row)
 /* Arguments that a context of the CPU takes. */
 static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
 {
-    float values[16] = {1};
-    uint8_t bytes[16] = {0};
     fp8_layer *layer = NULL;
     fp8_load *load = NULL;
     fp8_convert *convert = NULL;
@@ -183,8 +181,6 @@ static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
     convert_desc.src = verify_desc.path = MODEL;
     convert_desc.dst = "build/never-written";
     switch (which) {
-    case 0:
-        return fp8_cast(ctx, values, FP8_F32, bytes, FP8_E4M3FN, 16, 0, NULL, err);
     case 1:
         status = fp8_layer_create(ctx, &layer_desc, &layer, err);
         fp8_layer_free(layer);
@@ -218,7 +214,7 @@ static void what_is_not_built_is_refused(void **state)
     fp8_context *cuda, *cpu;
     assert_int_equal(create(&s, 1, &cuda, NULL), FP8_OK);
     assert_int_equal(fp8_context_create(NULL, &cpu, NULL), FP8_OK);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 1; i < 7; i++) {
         fp8_error err = {0};
         assert_int_equal(call(i, cuda, &err), FP8_E_UNSUPPORTED);
         assert_non_null(strstr(err.msg, ": not built for cuda:1, use a context of the CPU"));

@@ -154,12 +154,19 @@ static fp8_status requantize(const fp8_context *ctx, void *stream, fp8_error *er
                           stream, err);
 }
 
+static fp8_status cast(const fp8_context *ctx, void *stream, fp8_error *err)
+{
+    char *memory = fake_driver_memory(0);
+    return fp8_cast(ctx, memory, FP8_BF16, memory + 4096, FP8_E5M2, 1000, 1, stream, err);
+}
+
 /* One of several operations, the n-th. */
 static fp8_status operate(int n, const fp8_context *ctx, void *stream, fp8_error *err)
 {
     return n == 0   ? dequantize(ctx, stream, err)
            : n == 1 ? requantize(ctx, stream, err)
-                    : quantize(ctx, &requests[n == 2 ? 0 : 8], stream, err);
+           : n == 2 ? cast(ctx, stream, err)
+                    : quantize(ctx, &requests[n == 3 ? 0 : 8], stream, err);
 }
 
 /* With every call of the operation failing once. */
@@ -195,26 +202,37 @@ static void fail_operation(int operation)
 static void every_call_of_an_operation_fails_once(void **state)
 {
     (void)state;
-    for (int operation = 0; operation < 4; operation++)
+    for (int operation = 0; operation < 5; operation++)
         fail_operation(operation);
 }
 
-static void a_policy_that_needs_an_answer_is_refused(void **state)
+/* With a policy that needs an answer. */
+static fp8_status refuse(const fp8_context *ctx, void *stream, fp8_error *err)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx;
-    fp8_error err;
     const fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
     fp8_tensor x = on_device(0, FP8_BF16, 2, 2), codes = on_device(64, FP8_E4M3FN, 2, 2);
     fp8_tensor scales = on_device(128, FP8_F32, 1, 1);
-    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
-    assert_int_equal(fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, &err), FP8_E_UNSUPPORTED);
-    assert_string_equal(err.msg, "cuda:0: a NaN cannot be refused, since the call returns before x "
-                                 "is read; the policy must be PROPAGATE, or ORIGINAL of a rule "
-                                 "that refuses none");
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    return fp8_quantize(ctx, &desc, &x, &codes, &scales, stream, err);
+}
+
+static void a_policy_that_needs_an_answer_waits(void **state)
+{
+    (void)state;
+    for (unsigned int capturing = 0; capturing < 2; capturing++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx;
+        fp8_error err;
+        if (!fp8_cuda_has_kernels())
+            skip();
+        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
+        fake->capturing = capturing;
+        assert_int_equal(refuse(ctx, fake_driver_stream(0), &err), FP8_OK);
+        assert_int_equal(fake->launches, capturing ? 1 : 2);
+        assert_int_equal(fake->waits, capturing ? 0 : 1);
+        assert_int_equal(fake->copied, capturing ? 0 : 16);
+        fp8_context_free(ctx);
+        nothing_is_left(fake);
+    }
 }
 
 static void launches_carry_what_they_are_given(void **state)
@@ -291,26 +309,27 @@ static fp8_status use_memory(const fp8_context *ctx, void *stream, fp8_error *er
     return status;
 }
 
-static void callers_memory_fails_at_every_call(void **state)
+/* Every call of something that takes memory for a while fails once. */
+static void fail_with_memory(fp8_status (*operation)(const fp8_context *, void *, fp8_error *),
+                             fp8_status done, long long copied)
 {
-    (void)state;
     for (int n = 1;; n++) {
         fake_driver *fake = fake_driver_reset();
         fp8_context *ctx;
         fp8_error err;
         assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->fail_at = fake->calls + n;
-        fp8_status status = use_memory(ctx, fake_driver_stream(0), &err);
+        fp8_status status = operation(ctx, fake_driver_stream(0), &err);
         const char *failed = fake->failed;
         fake->fail_at = 0;
         if (!failed) {
-            assert_int_equal(status, FP8_OK);
-            assert_true(fake->copied == 200);
+            assert_int_equal(status, done);
+            assert_true(fake->copied == copied);
             assert_ptr_equal(fake->stream, fake_driver_stream(0));
         } else if (strcmp(failed, "cuCtxPopCurrent") != 0 && strcmp(failed, "cuMemFree") != 0 &&
-                   !(status == FP8_OK && fake->memories)) { /* entering, to free, failed */
+                   !(status == done && fake->memories)) { /* entering, to free, failed */
             assert_int_equal(status, FP8_E_DEVICE);
-            assert_non_null(strstr(err.msg, failed));
+            assert_non_null(strstr(err.msg, "(999)"));
         }
         fp8_context_free(ctx);
         assert_int_equal(fake->confused, 0);
@@ -319,6 +338,14 @@ static void callers_memory_fails_at_every_call(void **state)
             break;
         }
     }
+}
+
+static void memory_for_a_while_fails_at_every_call(void **state)
+{
+    (void)state;
+    const bool kernels = fp8_cuda_has_kernels();
+    fail_with_memory(use_memory, FP8_OK, 200);
+    fail_with_memory(refuse, kernels ? FP8_OK : FP8_E_NO_KERNEL, kernels ? 16 : 8);
 }
 
 static void memory_calls_check_their_arguments(void **state)
@@ -381,10 +408,10 @@ int main(void)
         cmocka_unit_test(a_missing_kernel_is_named),
         cmocka_unit_test(requests_find_their_kernels),
         cmocka_unit_test(every_call_of_an_operation_fails_once),
-        cmocka_unit_test(a_policy_that_needs_an_answer_is_refused),
+        cmocka_unit_test(a_policy_that_needs_an_answer_waits),
         cmocka_unit_test(launches_carry_what_they_are_given),
         cmocka_unit_test(memory_and_streams_of_others_are_refused),
-        cmocka_unit_test(callers_memory_fails_at_every_call),
+        cmocka_unit_test(memory_for_a_while_fails_at_every_call),
         cmocka_unit_test(memory_calls_check_their_arguments),
         cmocka_unit_test(a_device_that_failed_is_told_later),
     };

@@ -192,8 +192,7 @@ static void what_a_run_cannot_do_is_refused(void **state)
                      FP8_E_ARGUMENT);
     desc.activation = FP8_ACTIVATION_DYNAMIC;
     desc.x.nan = FP8_NAN_REFUSE;
-    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &one, NULL, &err), FP8_E_UNSUPPORTED);
-    assert_non_null(strstr(err.msg, "FP8_NAN_REFUSE"));
+    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &one, NULL, &err), FP8_OK);
     scales[0] = 0;
     fp8_linear *other;
     assert_int_equal(create(ctx, &other, &err), FP8_E_SCALE);

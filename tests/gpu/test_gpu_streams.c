@@ -202,6 +202,47 @@ static void a_graph_replays_on_other_data(void **state)
     fp8_cuda_leave(gpu->cuda);
 }
 
+/* A captured call cannot wait: what it would refuse becomes NaN, and the rest is as without it. */
+static void in_a_captured_stream_nan_is_made(void **state)
+{
+    (void)state;
+    enum { GLOBAL = 0, NAN_CODE = 0x7F };
+    void *stream = new_stream(), *graph, *exec;
+    set host = make_set(cpu), device = make_set(gpu);
+    uint16_t *x = host.x.data;
+    uint8_t *codes = host.codes[1].data, *got = malloc(COUNT);
+    fp8_quantize_desc d = FP8_QUANTIZE_DESC_INIT;
+    d.grid.rows = 1;
+    fill(&host.x, 5);
+    x[3 * COLS + 7] = 0x7F80; /* infinity */
+    x[9 * COLS + 8] = 0x7FC0;
+    upload(&host, &device, stream);
+    assert_int_equal(fp8_cuda_enter(gpu->cuda, NULL), FP8_OK);
+    assert_int_equal(fp8_device_wait(gpu, stream, NULL), FP8_OK);
+    assert_int_equal(cu.cuStreamBeginCapture_v2(stream, GLOBAL), 0);
+    assert_int_equal(
+        fp8_quantize(gpu, &d, &device.x, &device.codes[1], &device.scales[1], stream, NULL),
+        FP8_OK);
+    assert_int_equal(cu.cuStreamEndCapture(stream, &graph), 0);
+    assert_int_equal(cu.cuGraphInstantiateWithFlags(&exec, graph, 0), 0);
+    assert_int_equal(cu.cuGraphLaunch(exec, stream), 0);
+    assert_int_equal(fp8_device_copy(gpu, got, device.codes[1].data, COUNT, stream, NULL), FP8_OK);
+    assert_int_equal(fp8_device_wait(gpu, stream, NULL), FP8_OK);
+    d.nan = FP8_NAN_PROPAGATE;
+    assert_int_equal(fp8_quantize(cpu, &d, &host.x, &host.codes[1], &host.scales[1], NULL, NULL),
+                     FP8_OK);
+    codes[3 * COLS + 7] = NAN_CODE;
+    assert_int_equal(codes[9 * COLS + 8], NAN_CODE);
+    assert_memory_equal(got, codes, COUNT);
+    cu.cuGraphExecDestroy(exec);
+    cu.cuGraphDestroy(graph);
+    free(got);
+    free_set(&host);
+    free_set(&device);
+    cu.cuStreamDestroy_v2(stream);
+    fp8_cuda_leave(gpu->cuda);
+}
+
 typedef struct worker {
     pthread_t thread;
     unsigned int seed;
@@ -263,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_current_stays_so),
         cmocka_unit_test(a_graph_replays_on_other_data),
+        cmocka_unit_test(in_a_captured_stream_nan_is_made),
         cmocka_unit_test(threads_work_in_streams_of_their_own),
     };
     gpu = device_context_or_skip();

@@ -99,15 +99,12 @@ fp8_status device_quantize(device_arena *arena, const fp8_quantize_desc *desc, c
                            fp8_tensor *codes, fp8_tensor *scales, fp8_error *err)
 {
     arena->used = 0;
-    fp8_quantize_desc d = *desc;
     const fp8_tensor x_there = device_put(arena, x);
     fp8_tensor codes_there = device_put(arena, codes), scales_there = device_put(arena, scales);
-    if (d.nan == FP8_NAN_REFUSE)
-        d.nan = FP8_NAN_PROPAGATE;
     if (!x_there.data || !codes_there.data || !scales_there.data)
         return lost(err);
     const fp8_status status =
-        fp8_quantize(arena->ctx, &d, &x_there, &codes_there, &scales_there, arena->stream, err);
+        fp8_quantize(arena->ctx, desc, &x_there, &codes_there, &scales_there, arena->stream, err);
     if (status != FP8_OK)
         return status;
     return device_get(arena, codes, &codes_there) && device_get(arena, scales, &scales_there)
@@ -136,17 +133,14 @@ fp8_status device_requantize(device_arena *arena, fp8_grid from, const fp8_tenso
                              fp8_tensor *codes_out, fp8_tensor *scales_out, fp8_error *err)
 {
     arena->used = 0;
-    fp8_quantize_desc d = *to;
     const fp8_tensor codes_there = device_put(arena, codes);
     const fp8_tensor scales_there = device_put(arena, scales);
     fp8_tensor codes_out_there = device_put(arena, codes_out);
     fp8_tensor scales_out_there = device_put(arena, scales_out);
     if (!codes_there.data || !scales_there.data || !codes_out_there.data || !scales_out_there.data)
         return lost(err);
-    if (d.nan == FP8_NAN_REFUSE)
-        d.nan = FP8_NAN_PROPAGATE;
     const fp8_status status =
-        fp8_requantize(arena->ctx, from, &codes_there, &scales_there, &d, &codes_out_there,
+        fp8_requantize(arena->ctx, from, &codes_there, &scales_there, to, &codes_out_there,
                        &scales_out_there, arena->stream, err);
     if (status != FP8_OK)
         return status;

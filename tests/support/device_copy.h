@@ -31,7 +31,7 @@ fp8_tensor device_put(device_arena *arena, const fp8_tensor *t);
 bool device_get(device_arena *arena, const fp8_tensor *t, const fp8_tensor *there);
 
 /* fp8_quantize, fp8_dequantize and fp8_requantize of host matrices on the device: in, run, out. The
- * arena is emptied before. A policy that refuses NaN becomes PROPAGATE. */
+ * arena is emptied before. */
 fp8_status device_quantize(device_arena *arena, const fp8_quantize_desc *desc, const fp8_tensor *x,
                            fp8_tensor *codes, fp8_tensor *scales, fp8_error *err);
 fp8_status device_dequantize(device_arena *arena, fp8_grid grid, const fp8_tensor *codes,

@@ -15,6 +15,8 @@
 
 /* What kernels will ask for at the least: compute capability 8.0 (A100). */
 #define FP8_CUDA_LEAST_CAPABILITY 80
+/* Where a kernel may begin before the one before it has ended. */
+#define FP8_CUDA_DEPENDENT_CAPABILITY 90
 
 typedef struct fp8_cuda_facts {
     char name[96];      /* "NVIDIA H100 80GB HBM3" */

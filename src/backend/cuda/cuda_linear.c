@@ -207,53 +207,14 @@ static fp8_status place_bias(const fp8_linear *l, const fp8_tensor *bias, fp8_er
 
 /* ---- create ---- */
 
-/* *first = where w, on the device, has its first element that is not finite; else UINT64_MAX. */
-static fp8_status find_in(const fp8_context *ctx, const fp8_tensor *w, unsigned long long *room,
-                          unsigned long long *first, fp8_error *err)
-{
-    const fp8_cuda_device *device = ctx->cuda;
-    const fp8_find_args args = {fp8_cuda_matrix_of(w), w->shape[0], w->shape[1], room};
-    const fp8_cuda_shape shape = fp8_cuda_shape_for(device, args.rows * args.cols, 1);
-    *first = UINT64_MAX;
-    FP8_TRY(fp8_device_copy(ctx, room, first, sizeof *first, NULL, err));
-    FP8_TRY(fp8_cuda_begin(device, NULL, err));
-    const fp8_status status =
-        fp8_cuda_launch(device, FP8_CUDA_find_not_finite, &shape, &args, NULL, err);
-    fp8_cuda_leave(device);
-    FP8_TRY(status);
-    FP8_TRY(fp8_device_copy(ctx, first, room, sizeof *first, NULL, err));
-    return fp8_device_wait(ctx, NULL, err);
-}
-
-/* The policy FP8_NAN_REFUSE, which the quantizer leaves to who can wait. */
-static fp8_status refuse_not_finite(const fp8_linear *l, const fp8_tensor *w, fp8_error *err)
-{
-    unsigned long long first;
-    void *room;
-    FP8_TRY(fp8_device_alloc(l->ctx, sizeof first, &room, err));
-    const fp8_status status = find_in(l->ctx, w, room, &first, err);
-    fp8_device_free(l->ctx, room);
-    FP8_TRY(status);
-    if (first == UINT64_MAX)
-        return FP8_OK;
-    return fp8_fail_at(err, FP8_E_NAN, (int64_t)first, "linear: w[%lld,%lld] is NaN or infinite",
-                       (long long)((int64_t)first / l->plan.k),
-                       (long long)((int64_t)first % l->plan.k));
-}
-
 /* Codes and scales of w, which is on the device, contiguous or not. */
 static fp8_status quantize(const fp8_linear *l, const fp8_tensor *w, fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
-    fp8_quantize_desc desc = p->desc.w;
-    if (desc.nan == FP8_NAN_REFUSE) {
-        FP8_TRY(refuse_not_finite(l, w, err));
-        desc.nan = FP8_NAN_PROPAGATE;
-    }
     fp8_tensor codes = fp8_matrix(l->cuda->codes, p->code, p->n, p->k);
     fp8_tensor scales = fp8_matrix(l->cuda->scales, p->scale, p->scale_rows, p->scale_cols);
     codes.stride[0] = l->cuda->ld;
-    FP8_TRY(fp8_quantize(l->ctx, &desc, w, &codes, &scales, NULL, err));
+    FP8_TRY(fp8_quantize(l->ctx, &p->desc.w, w, &codes, &scales, NULL, err));
     return fp8_device_wait(l->ctx, NULL, err);
 }
 

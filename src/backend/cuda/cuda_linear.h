@@ -14,6 +14,7 @@
 #include "op/linear.h"
 
 enum { FP8_CUDA_ALIGN = 256 }; /* bytes, of the parts of device memory */
+enum { FP8_CUDA_CHOICES = 16 };
 
 static inline uint64_t fp8_cuda_align(uint64_t bytes)
 {
@@ -30,6 +31,9 @@ struct fp8_cuda_linear {
     fp8_dtype w_scale_dtype;
     float *bias;     /* [N], where the linear has one */
     float *x_static; /* the scale of FP8_ACTIVATION_STATIC */
+    /* Choices made before, for rows m in place m % FP8_CUDA_CHOICES: m << 32 | number of the
+     * version of sm90.h + 1, or 0. Any thread may read and write them. */
+    _Atomic uint64_t choices[FP8_CUDA_CHOICES];
 };
 
 /* Bytes from row to row of codes with k columns. */

@@ -7,12 +7,15 @@
  * The kernels of sm90.h do what they can, gemm_mma.cu what its tensor cores can, and gemm_plain.cu
  * everything. */
 #include "backend/cuda/cuda_linear.h"
+#include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/not_finite.h"
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
 #include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* What a call works with. */
@@ -167,11 +170,35 @@ static bool lies_well(const fp8_gemm_operand *o)
            o->elements.row * bytes % 16 == 0;
 }
 
-static fp8_status launch(const fp8_cuda_device *device, const fp8_gemm_args *args, void *stream,
+/* The kernel of gemm_dx.cu for a gradient, the plain one if there is none. Scales that do not vary
+ * along K are known for each row of W: if they differ, they go to dY. */
+static fp8_cuda_kernel dx_kernel(const fp8_linear *l, fp8_gemm_args *a)
+{
+    const fp8_linear_plan *p = &l->plan;
+    const bool along_k = p->scale_cols > 1, one = !along_k && p->scale_rows == 1;
+    const int32_t dy = a->x.elements.dtype;
+    const bool terms = dy == FP8_F32 || !(along_k || one);
+    if (p->n == 0 || p->n % 16 || !lies_well(&a->x) || !is_mma_code(a->w.elements.dtype) ||
+        (along_k && !cuts_well(&a->w)) || (terms && a->w.elements.dtype != FP8_E4M3FN))
+        return FP8_CUDA_gemm_plain;
+    if (!along_k) {
+        a->w.along_k = 0;
+        a->w.scales.row = a->w.scales.col = 0; /* the first is the one */
+    }
+    if (!along_k && !one) {
+        a->x_columns = l->cuda->w_scale;
+        a->w.scales.data = NULL;
+    }
+    return terms            ? FP8_CUDA_gemm_dx_terms
+           : dy == FP8_BF16 ? FP8_CUDA_gemm_dx_bf16
+                            : FP8_CUDA_gemm_dx_f16;
+}
+
+/* shared_bytes: of a kernel of tensor cores. */
+static fp8_status launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel,
+                         uint32_t shared_bytes, const fp8_gemm_args *args, void *stream,
                          fp8_error *err)
 {
-    const bool aligned = lies_well(&args->x) && lies_well(&args->w);
-    const fp8_cuda_kernel kernel = aligned ? mma_kernel(args) : FP8_CUDA_gemm_plain;
     const bool plain = kernel == FP8_CUDA_gemm_plain;
     const int64_t tile = plain ? FP8_GEMM_TILE : FP8_MMA_TILE;
     const int64_t tiles = fp8_ceil_div(args->m, tile) * fp8_ceil_div(args->n, tile);
@@ -179,6 +206,7 @@ static fp8_status launch(const fp8_cuda_device *device, const fp8_gemm_args *arg
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)blocks},
         .threads = plain ? FP8_GEMM_THREADS : FP8_MMA_THREADS,
+        .shared_bytes = plain ? 0 : shared_bytes,
     };
     if (tiles == 0)
         return FP8_OK;
@@ -261,8 +289,10 @@ static fp8_status quantize_x(call *c, fp8_error *err)
 {
     if (!quantizes(&c->linear->plan))
         return FP8_OK;
-    return fp8_quantize(c->linear->ctx, &c->linear->plan.desc.x, c->x, &c->codes, &c->scales,
-                        c->stream, err);
+    fp8_quant q;
+    FP8_TRY(fp8_quant_prepare(&q, &c->linear->plan.desc.x, c->x->dtype, c->codes.dtype,
+                              c->scales.dtype, c->x->shape[0], c->x->shape[1], err));
+    return fp8_cuda_enqueue_quantize(c->device, &q, c->x, &c->codes, &c->scales, c->stream, err);
 }
 
 /* ---- the kernels of sm90.h ---- */
@@ -311,7 +341,24 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
                               .n = (int32_t)p->n,
                               .k = (int32_t)p->k,
                               .block = p->x_along_k,
-                              .invariant = ctx->flags & FP8_BATCH_INVARIANT};
+                              .invariant = ctx->flags & FP8_BATCH_INVARIANT,
+                              .fast = p->desc.accumulation == FP8_ACCUMULATION_FAST};
+}
+
+/* The version for the problem, which costs as much as a launch to find, from the linear's memory of
+ * what it has chosen. */
+static const fp8_sm90_version *choose_once(const call *c)
+{
+    const uint64_t m = (uint64_t)c->problem.m;
+    _Atomic uint64_t *place = &c->linear->cuda->choices[m % FP8_CUDA_CHOICES];
+    const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
+    if (found >> 32 == m && m)
+        return fp8_sm90_at((uint32_t)found - 1);
+    const fp8_sm90_version *v = fp8_sm90_choose(c->device, &c->problem);
+    if (v)
+        atomic_store_explicit(place, m << 32 | (uint64_t)(v - fp8_sm90_at(0) + 1),
+                              memory_order_relaxed);
+    return v;
 }
 
 static void choose(call *c, const fp8_tensor *y)
@@ -321,7 +368,7 @@ static void choose(call *c, const fp8_tensor *y)
     if (plan_lacks(c->device, &l->plan) || matrices_lack(c, y))
         return;
     c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
-    c->version = fp8_sm90_choose(c->device, &c->problem);
+    c->version = choose_once(c);
 }
 
 static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *err)
@@ -364,7 +411,9 @@ static fp8_status multiply_plain(const call *c, const fp8_tensor *y, fp8_error *
         .k = l->plan.k,
         .epilogue = (int32_t)l->plan.desc.epilogue,
     };
-    return launch(c->device, &args, c->stream, err);
+    const bool aligned = lies_well(&args.x) && lies_well(&args.w);
+    return launch(c->device, aligned ? mma_kernel(&args) : FP8_CUDA_gemm_plain, 0, &args, c->stream,
+                  err);
 }
 
 static fp8_status enqueue(call *c, const fp8_tensor *y, void *workspace, fp8_error *err)
@@ -392,11 +441,24 @@ fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
     return status;
 }
 
+fp8_status fp8_cuda_linear_refuse(const fp8_linear *linear, const fp8_tensor *x, void *stream,
+                                  fp8_error *err)
+{
+    const fp8_find_args args = {.x = fp8_cuda_matrix_of(x),
+                                .from_rows = 1,
+                                .from_cols = 1,
+                                .rows = x->shape[0],
+                                .cols = x->shape[1]};
+    if (!quantizes(&linear->plan) || linear->plan.desc.x.nan != FP8_NAN_REFUSE)
+        return FP8_OK;
+    return fp8_cuda_refuse_not_finite(linear->ctx, &args, stream, err);
+}
+
 fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy,
                                   const fp8_tensor *dx, void *stream, fp8_error *err)
 {
     const fp8_cuda_device *device = linear->ctx->cuda;
-    const fp8_gemm_args args = {
+    fp8_gemm_args args = {
         .x = plain_operand(dy),
         .w = turned_w(linear),
         .y = fp8_cuda_matrix_of(dx),
@@ -404,10 +466,12 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
         .n = linear->plan.k,
         .k = linear->plan.n,
     };
+    const fp8_cuda_kernel kernel = dx_kernel(linear, &args);
+    const uint32_t shared = kernel == FP8_CUDA_gemm_dx_terms ? FP8_DX_TERMS_SHARED : FP8_DX_SHARED;
     FP8_TRY(fp8_cuda_begin(device, stream, err));
     fp8_status status = check_places(device, dy, "dy", NULL, dx, "dx", err);
     if (status == FP8_OK)
-        status = launch(device, &args, stream, err);
+        status = launch(device, kernel, shared, &args, stream, err);
     fp8_cuda_leave(device);
     return status;
 }

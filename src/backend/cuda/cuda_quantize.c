@@ -3,9 +3,9 @@
  * cuda_quantize.c - quantizing on a CUDA device: which kernels do a request. Those of packets where
  * the rows lie as they want them, else those that take anything; nothing is allocated, so where an
  * amax has to wait between two kernels, it does so in the place of its scale. */
-#include "backend/cuda/kernel_args.h"
-#include "backend/cuda/launch.h"
+#include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/not_finite.h"
 #include "base/size.h"
 #include "number/dtype.h"
 #include "op/cuda_calls.h"
@@ -31,6 +31,7 @@ typedef struct call {
 static fp8_cuda_quantize_args args_of(const fp8_quant *q, const fp8_tensor *x,
                                       const fp8_tensor *codes, const fp8_tensor *scales)
 {
+    const bool refuse = q->desc.nan == FP8_NAN_REFUSE;
     return (fp8_cuda_quantize_args){
         .x = fp8_cuda_matrix_of(x),
         .codes = fp8_cuda_matrix_of(codes),
@@ -52,7 +53,8 @@ static fp8_cuda_quantize_args args_of(const fp8_quant *q, const fp8_tensor *x,
         .plus_zero = q->row->plus_zero,
         .nan_code = q->row->nan_code,
         .original = q->desc.nan == FP8_NAN_ORIGINAL,
-        .keep = (uint8_t)fp8_quant_keep(q),
+        .keep = (uint8_t)(refuse ? FP8_KEEP_NUMBERS : fp8_quant_keep(q)),
+        .refuse = refuse,
     };
 }
 
@@ -60,6 +62,14 @@ static fp8_status launch(const call *c, fp8_cuda_kernel kernel, const fp8_cuda_s
                          fp8_error *err)
 {
     return fp8_cuda_launch(c->device, kernel, shape, &c->args, c->stream, err);
+}
+
+/* A kernel of packets, which waits by itself for the kernel before it. */
+static fp8_status launch_packets(const call *c, fp8_cuda_kernel kernel, fp8_cuda_shape shape,
+                                 fp8_error *err)
+{
+    shape.dependent = c->device->facts.capability >= FP8_CUDA_DEPENDENT_CAPABILITY;
+    return launch(c, kernel, &shape, err);
 }
 
 /* As many blocks as n pieces of work want. */
@@ -124,7 +134,7 @@ static fp8_status quantize_groups(const call *c, fp8_error *err)
     const int64_t packets = a->rows * a->cols / PACKET;
     const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(packets, GROUP_PACKETS)},
                                   .threads = 256};
-    return launch(&flat, of_input(a, FP8_CUDA_quantize_groups_bf16), &shape, err);
+    return launch_packets(&flat, of_input(a, FP8_CUDA_quantize_groups_bf16), shape, err);
 }
 
 /* ---- units that a block holds ---- */
@@ -171,7 +181,7 @@ static fp8_status quantize_held(const call *c, holding h, fp8_error *err)
         h.packets == 4 ? FP8_CUDA_quantize_held4_bf16 : FP8_CUDA_quantize_held8_bf16;
     const fp8_cuda_shape shape = {.grid = {(uint32_t)(a->grid_rows * a->grid_cols)},
                                   .threads = (uint32_t)h.threads};
-    return launch(c, of_input(a, kernel), &shape, err);
+    return launch_packets(c, of_input(a, kernel), shape, err);
 }
 
 /* ---- step by step, amaxes in the place of their scales ---- */
@@ -217,8 +227,8 @@ static fp8_status quantize_steps(const call *c, fp8_error *err)
     FP8_TRY(launch_for(c, FP8_CUDA_quantize_clear_amax, units, err));
     if (as_packets_of_all(c, &all)) {
         const fp8_cuda_shape shape = shape_of_all(&all);
-        FP8_TRY(launch(&all, of_input(a, FP8_CUDA_quantize_amax_bf16), &shape, err));
-        FP8_TRY(launch(&all, of_input(a, FP8_CUDA_quantize_encode_bf16), &shape, err));
+        FP8_TRY(launch_packets(&all, of_input(a, FP8_CUDA_quantize_amax_bf16), shape, err));
+        FP8_TRY(launch_packets(&all, of_input(a, FP8_CUDA_quantize_encode_bf16), shape, err));
     } else {
         FP8_TRY(launch_for(c, FP8_CUDA_quantize_amax, n, err));
         FP8_TRY(launch_for(c, FP8_CUDA_quantize_encode, n, err));
@@ -232,7 +242,7 @@ static fp8_status quantize_static(const call *c, fp8_error *err)
     if (!as_packets_of_all(c, &all))
         return launch_for(c, FP8_CUDA_quantize_encode, c->args.rows * c->args.cols, err);
     const fp8_cuda_shape shape = shape_of_all(&all);
-    return launch(&all, of_input(&all.args, FP8_CUDA_quantize_encode_bf16), &shape, err);
+    return launch_packets(&all, of_input(&all.args, FP8_CUDA_quantize_encode_bf16), shape, err);
 }
 
 /* ---- the choice ---- */
@@ -283,35 +293,65 @@ static fp8_status check_places(const call *c, fp8_error *err)
     return FP8_OK;
 }
 
-static fp8_status run(const call *c, bool is_copy, fp8_error *err)
+static fp8_status enqueue(const call *c, fp8_error *err)
+{
+    FP8_TRY(clear_rows(c, err));
+    return quantize_all(c, err);
+}
+
+/* to = from, bit by bit. */
+static fp8_status copy(const call *c, const fp8_cuda_matrix *from, const fp8_cuda_matrix *to,
+                       int64_t rows, int64_t cols, fp8_error *err)
+{
+    const fp8_copy_args args = {*from, *to, rows, cols, cols, 0, 0};
+    const fp8_cuda_shape shape = fp8_cuda_shape_for(c->device, rows * cols, 1);
+    if (rows * cols == 0)
+        return FP8_OK;
+    return fp8_cuda_launch(c->device, FP8_CUDA_copy_elements, &shape, &args, c->stream, err);
+}
+
+/* For a requantization that changes nothing. */
+static fp8_status enqueue_copy(const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    FP8_TRY(clear_rows(c, err));
+    FP8_TRY(copy(c, &a->x, &a->codes, a->rows, a->cols, err));
+    return copy(c, &a->from, &a->scales, a->grid_rows, a->grid_cols, err);
+}
+
+static fp8_status refuse(const fp8_context *ctx, const call *c, fp8_error *err)
+{
+    const fp8_cuda_quantize_args *a = &c->args;
+    const fp8_find_args args = {a->x, a->from, a->from_rows, a->from_cols, a->rows, a->cols, NULL};
+    return a->refuse ? fp8_cuda_refuse_not_finite(ctx, &args, c->stream, err) : FP8_OK;
+}
+
+static fp8_status run(const fp8_context *ctx, const call *c, bool is_copy, fp8_error *err)
 {
     FP8_TRY(fp8_cuda_begin(c->device, c->stream, err));
     fp8_status status = check_places(c, err);
+    if (status == FP8_OK && !is_copy)
+        status = refuse(ctx, c, err);
     if (status == FP8_OK)
-        status = clear_rows(c, err);
-    if (status == FP8_OK)
-        status = is_copy ? launch_for(c, FP8_CUDA_quantize_copy, c->args.rows * c->args.cols, err)
-                         : quantize_all(c, err);
+        status = (is_copy ? enqueue_copy : enqueue)(c, err);
     fp8_cuda_leave(c->device);
     return status;
-}
-
-static fp8_status check_policy(const fp8_quant *q, const fp8_cuda_device *device, fp8_error *err)
-{
-    FP8_FAIL_IF(q->desc.nan == FP8_NAN_REFUSE, err, FP8_E_UNSUPPORTED,
-                "%s: a NaN cannot be refused, since the call returns before x is read; the policy "
-                "must be PROPAGATE, or ORIGINAL of a rule that refuses none",
-                device->label);
-    return FP8_OK;
 }
 
 fp8_status fp8_cuda_quantize(const fp8_context *ctx, const fp8_quant *q, const fp8_tensor *x,
                              const fp8_tensor *codes, const fp8_tensor *scales, void *stream,
                              fp8_error *err)
 {
-    FP8_TRY(check_policy(q, ctx->cuda, err));
     const call c = {ctx->cuda, args_of(q, x, codes, scales), stream};
-    return run(&c, false, err);
+    return run(ctx, &c, false, err);
+}
+
+fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_quant *q,
+                                     const fp8_tensor *x, const fp8_tensor *codes,
+                                     const fp8_tensor *scales, void *stream, fp8_error *err)
+{
+    const call c = {device, args_of(q, x, codes, scales), stream};
+    return enqueue(&c, err);
 }
 
 fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool is_copy,
@@ -319,11 +359,9 @@ fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool 
                                const fp8_tensor *codes_out, const fp8_tensor *scales_out,
                                void *stream, fp8_error *err)
 {
-    if (!is_copy)
-        FP8_TRY(check_policy(q, ctx->cuda, err));
     call c = {ctx->cuda, args_of(q, codes, codes_out, scales_out), stream};
     c.args.from = fp8_cuda_matrix_of(scales);
     c.args.from_rows = fp8_grid_extent(from.rows, q->rows);
     c.args.from_cols = fp8_grid_extent(from.cols, q->cols);
-    return run(&c, is_copy, err);
+    return run(ctx, &c, is_copy, err);
 }

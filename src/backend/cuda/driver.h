@@ -86,6 +86,7 @@ struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
     X(cuMemcpyAsync,              4000, REQUIRED, (fp8_cu_pointer to, fp8_cu_pointer from, size_t bytes, fp8_cu_stream)) \
     X(cuPointerGetAttribute,      4000, REQUIRED, (void *value, unsigned int which, fp8_cu_pointer)) \
     X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))             \
+    X(cuStreamIsCapturing,       10000, REQUIRED, (fp8_cu_stream, unsigned int *status))         \
     X(cuStreamSynchronize,        2000, REQUIRED, (fp8_cu_stream))                               \
     X(cuLibraryLoadData,         12000, REQUIRED, (fp8_cu_library *, const void *image, unsigned int *jit, void **jit_values, unsigned int jits, unsigned int *options, void **values, unsigned int count)) \
     X(cuLibraryUnload,           12000, REQUIRED, (fp8_cu_library))                              \

@@ -49,7 +49,7 @@ typedef struct fp8_cuda_quantize_args {
     uint8_t nan_code;       /* fp8_nan_code */
     uint8_t original;       /* the policy for NaN is the rule's original's */
     uint8_t keep;           /* fp8_amax_keep */
-    uint8_t unused;
+    uint8_t refuse;         /* what is not finite becomes NaN */
     int32_t unused_too;
 } fp8_cuda_quantize_args;
 FP8_ARGS_SIZE(fp8_cuda_quantize_args, 296);

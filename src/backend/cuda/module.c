@@ -3,6 +3,7 @@
  * module.c - loading the embedded fatbins and finding their kernels. */
 #include "backend/cuda/module.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/gemm_args.h"
 
 #include <string.h>
 

@@ -12,7 +12,7 @@
 /* An instance: rows and cols are of X and of W in a large one, of W and of X in a small one. */
 typedef struct fp8_sm90_version {
     fp8_cuda_kernel kernel;
-    bool small, block;
+    bool small, block, fast;
     int32_t rows, cols;
     int32_t stages, down, across, split, late;
     bool ahead;     /* large only, as the line before */
@@ -27,6 +27,7 @@ typedef struct fp8_sm90_problem {
     int32_t m, n, k;
     bool block;     /* scales 1x128 and 128x128; else by rows and channels */
     bool invariant; /* the choice must not depend on m */
+    bool fast;      /* sums in 13 bits will do */
 } fp8_sm90_problem;
 
 /* Estimated time in us; negative: not for this problem. */

@@ -59,8 +59,12 @@ typedef struct fp8_large_args {
 } fp8_large_args;
 FP8_ARGS_SIZE(fp8_large_args, 640);
 
-/* How the two groups of warps share a tile: half of its rows each, or every second k block. */
-enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
+/* How the two groups of warps share the work: half of a tile's rows each, or every second k block,
+ * or every second tile. */
+enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH, FP8_LARGE_TILES };
+/* How sums are made: added in fp32 every 128 of K, with a scale a row and channel at the end; the
+ * same, times the scales of blocks; or all by the tensor cores, in 13 bits. */
+enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
 
 /* X(rows, cols, stages, down, across, split, ahead, late): a tile of rows of X by rows of W; a ring
  * of so many k blocks; tiles of a cluster; the products of a k block are under way while those of
@@ -76,6 +80,8 @@ enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
     X(128, 112, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 144, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 144, 5, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
     X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 0, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
@@ -87,6 +93,13 @@ enum { FP8_LARGE_ROWS, FP8_LARGE_DEPTH };
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
+#define FP8_LARGE_FAST(X)                       \
+    X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 0, 2)   \
+    X(128, 128, 6, 1, 2, FP8_LARGE_TILES, 0, 0) \
+    X(128, 128, 6, 2, 1, FP8_LARGE_TILES, 0, 0) \
+    X(128, 160, 5, 1, 1, FP8_LARGE_TILES, 0, 0) \
+    X(128, 160, 5, 2, 1, FP8_LARGE_TILES, 0, 0) \
+    X(128, 224, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
 /* clang-format on */
 
 enum { FP8_LARGE_THREADS = 384, FP8_SHARED_MOST = 232448 /* bytes of a block on sm_90 */ };

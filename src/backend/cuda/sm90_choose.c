@@ -7,21 +7,25 @@
 #include "base/size.h"
 
 /* clang-format off */
-#define LARGE(kind, is_block, r, c, st, dn, ac, sp, ah, lt)                                    \
+#define LARGE(kind, is_block, is_fast, r, c, st, dn, ac, sp, ah, lt)                           \
     {.kernel = FP8_CUDA_gemm_large_##kind##_##r##x##c##_##dn##x##ac, .block = (is_block),      \
-     .rows = (r), .cols = (c), .stages = (st), .down = (dn), .across = (ac), .split = (sp),    \
-     .ahead = (ah), .late = (lt), .per_sm = 1},
+     .fast = (is_fast), .rows = (r), .cols = (c), .stages = (st), .down = (dn),                \
+     .across = (ac), .split = (sp), .ahead = (ah), .late = (lt), .per_sm = 1},
 #define SMALL(kind, is_block, r, c, sp, per)                                                   \
     {.kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
      .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per)},
 /* clang-format on */
 #define LARGE_CHANNEL(r, c, st, dn, ac, sp, ah, lt) \
-    LARGE(channel, false, r, c, st, dn, ac, sp, ah, lt)
-#define LARGE_BLOCK(r, c, st, dn, ac, sp, ah, lt) LARGE(block, true, r, c, st, dn, ac, sp, ah, lt)
-#define SMALL_ONE(r, c, sp)                       SMALL(channel, false, r, c, sp, 1) SMALL(block, true, r, c, sp, 1)
-#define SMALL_TWO(r, c, sp)                       SMALL(channel, false, r, c, sp, 2) SMALL(block, true, r, c, sp, 2)
-static const fp8_sm90_version versions[] = {FP8_LARGE_CHANNEL(LARGE_CHANNEL) FP8_LARGE_BLOCK(
-    LARGE_BLOCK) FP8_SMALL_INSTANCES(SMALL_ONE) FP8_SMALL_INSTANCES(SMALL_TWO)};
+    LARGE(channel, false, false, r, c, st, dn, ac, sp, ah, lt)
+#define LARGE_BLOCK(r, c, st, dn, ac, sp, ah, lt) \
+    LARGE(block, true, false, r, c, st, dn, ac, sp, ah, lt)
+#define LARGE_FAST(r, c, st, dn, ac, sp, ah, lt) \
+    LARGE(fast, false, true, r, c, st, dn, ac, sp, ah, lt)
+#define SMALL_ONE(r, c, sp) SMALL(channel, false, r, c, sp, 1) SMALL(block, true, r, c, sp, 1)
+#define SMALL_TWO(r, c, sp) SMALL(channel, false, r, c, sp, 2) SMALL(block, true, r, c, sp, 2)
+static const fp8_sm90_version versions[] = {
+    FP8_LARGE_CHANNEL(LARGE_CHANNEL) FP8_LARGE_BLOCK(LARGE_BLOCK) FP8_LARGE_FAST(LARGE_FAST)
+        FP8_SMALL_INSTANCES(SMALL_ONE) FP8_SMALL_INSTANCES(SMALL_TWO)};
 enum { VERSIONS = sizeof versions / sizeof *versions };
 
 const fp8_sm90_version *fp8_sm90_at(size_t i)
@@ -98,9 +102,9 @@ static float memory_time(const fp8_sm90_problem *p, float bandwidth)
 /* Whether the tile's tokens suit m. */
 static bool suits(const fp8_sm90_version *v, int32_t m)
 {
-    enum { LARGE_FROM = 256, WIDEST = 128 };
+    enum { LARGE_FROM = 1024, WIDE = 64 };
     const bool served_by_less = m <= v->cols / 2 && v->cols > 8;
-    return m <= LARGE_FROM && !served_by_less && (m <= v->cols || v->cols == WIDEST);
+    return m <= LARGE_FROM && !served_by_less && (m <= v->cols || v->cols >= WIDE);
 }
 
 /* Start, the longest of (memory, bytes into an SM, products), exchange of the partial sums, end. */
@@ -132,12 +136,14 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
 {
     static const struct {
         float products, tile;
-    } cost[2][3] = {
-        /* one after the other, ahead, every second k block */
+    } cost[3][3] = {
+        /* one after the other; ahead, or a tile each; every second k block */
         {{1.17F, 1700}, {1.13F, 1050}, {1.15F, 600}},  /* a scale a row and channel */
         {{1.17F, 3150}, {1.31F, 1350}, {1.15F, 1750}}, /* blocks */
+        {{1.14F, 1000}, {1.06F, 750}, {1.05F, 600}},   /* all by the tensor cores */
     };
-    const int form = v->split == FP8_LARGE_DEPTH ? 2 : v->ahead;
+    const int form = v->split == FP8_LARGE_DEPTH ? 2 : v->ahead || v->split == FP8_LARGE_TILES;
+    const int sums = v->fast ? FP8_SUMS_FAST : v->block ? FP8_SUMS_BLOCK : FP8_SUMS_CHANNEL;
     const int32_t rows = v->rows * v->down, cols = v->cols * v->across;
     if ((v->down > 1 && p->m <= rows - v->rows) || (v->across > 1 && p->n <= cols - v->cols))
         return -1; /* a block of the cluster would have nothing to do */
@@ -146,9 +152,9 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const int32_t asked_rows = v->rows / v->across + v->cols / v->down;
     const float asked = (float)asked_rows * 128;
     const float received = (float)(v->rows + v->cols) * 128;
-    const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[v->block][form].products;
+    const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products;
     const float block = most(most(asked / 54, received / 60), clocks);
-    const float tile = (float)up(p->k, 128) * block + cost[v->block][form].tile;
+    const float tile = (float)up(p->k, 128) * block + cost[sums][form].tile;
     return 2.25F + most(memory_time(p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
 }
 
@@ -156,10 +162,12 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
                         const fp8_sm90_problem *p)
 {
     enum { LARGE_FROM = 128 };
-    if (v->block != p->block)
+    if (v->block != p->block || (v->fast && !p->fast))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
-        return !v->small && v->rows == 128 && v->cols == 128 && v->down * v->across == 1 ? 1 : -1;
+        return !v->small && !v->fast && v->rows == 128 && v->cols == 128 && v->down * v->across == 1
+                   ? 1
+                   : -1;
     if (v->small)
         return estimate_small(device, v, p);
     const float time = estimate_large(device, v, p);

@@ -3,18 +3,20 @@
  * gemm_large.cuh - Y[M,N] (bf16) = X[M,K] . W[N,K]^T (e4m3fn) + bias for many rows of X, K % 16 ==
  * 0; persistent, warp-specialised, on sm_90a. Sums of 128 columns are made by the tensor cores and
  * added in fp32, times their 1x128 and 128x128 scales with BLOCK; other scales, and the bias, come
- * last.
+ * last. With FAST the tensor cores make all of the sum.
  *
  * A cluster of CM x CN blocks works on so many neighbouring tiles: blocks of a row of tiles share
  * X, those of a column share W. Each asks for its part of both, and the copy goes to all that need
- * it. 1 warp    producer: a ring of ST stages (X BM x 128, W BN x 128) by bulk copies 8 warps   two
- * groups; SPLIT says what each computes: half the rows; or every second k block (BM is 64; they
- * exchange half of their sums at the end) ROWS: the second group starts some k blocks late and
- * shares nothing but the ring with the first, so that the additions and the epilogue of one meet
- * the products of the other. AHEAD: a group has the products of a k block under way while it adds
- * those of the one before. The epilogue goes through two small buffers a group and bulk stores that
- * are read while the next columns are converted. Tiles are walked in groups of `group` tiles down,
- * M fastest. */
+ * it.
+ *   1 warp   producer: a ring of ST stages (X BM x 128, W BN x 128) by bulk copies
+ *   8 warps  two groups; SPLIT says what each computes: half the rows; every second k block (BM is
+ *            64; they exchange half of their sums at the end); or every second tile (FAST)
+ * ROWS: the second group starts some k blocks late and shares nothing but the ring with the first,
+ * so that the additions and the epilogue of one meet the products of the other. TILES: the epilogue
+ * of one meets the main loop of the other. AHEAD: a group has the products of a k block under way
+ * while it adds those of the one before. The epilogue goes through two small buffers a group and
+ * bulk stores that are read while the next columns are converted. Tiles are walked in groups of
+ * `group` tiles down, M fastest. */
 #ifndef FP8_KERNELS_GEMM_LARGE_CUH
 #define FP8_KERNELS_GEMM_LARGE_CUH
 
@@ -29,8 +31,9 @@ struct no {
     static constexpr bool value = false;
 };
 
-template <int BM, int BN, int ST, int CM, int CN, int SPLIT, bool BLOCK, bool AHEAD>
+template <int BM, int BN, int ST, int CM, int CN, int SPLIT, int SUMS, bool AHEAD>
 struct large_cfg {
+    static constexpr bool BLOCK = SUMS == FP8_SUMS_BLOCK, FAST = SUMS == FP8_SUMS_FAST;
     /* of a group: rows, m64 tiles, columns that it stores */
     static constexpr int GM = SPLIT == FP8_LARGE_ROWS ? BM / 2 : BM, MT = GM / 64;
     static constexpr int GN = fp8_large_group_cols(BN, SPLIT);
@@ -48,13 +51,16 @@ struct large_cfg {
                   "parts of a tile");
     static_assert(SPLIT != FP8_LARGE_DEPTH || (MT == 1 && ST % 2 == 0),
                   "a stage belongs to one group");
-    static_assert(!AHEAD || MT == 1, "registers for products of two k blocks");
+    static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
+    static_assert(FAST || SPLIT != FP8_LARGE_TILES,
+                  "additions need the other group's products beside them");
 };
 
-template <int BM, int BN, int ST, int CM, int CN, int SPLIT, bool BLOCK, bool AHEAD>
+template <int BM, int BN, int ST, int CM, int CN, int SPLIT, int SUMS, bool AHEAD>
 DEV void large_body(const fp8_large_args &a)
 {
-    using c = large_cfg<BM, BN, ST, CM, CN, SPLIT, BLOCK, AHEAD>;
+    using c = large_cfg<BM, BN, ST, CM, CN, SPLIT, SUMS, AHEAD>;
+    constexpr bool BLOCK = c::BLOCK, FAST = c::FAST;
     constexpr int MT = c::MT, GN = c::GN, CL = CM * CN;
     extern __shared__ __align__(1024) uint8_t sm[];
     const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
@@ -207,12 +213,20 @@ DEV void large_body(const fp8_large_args &a)
                 ph ^= 1;
             }
         };
+        auto skip = [&](int blocks) { /* the other group's tile */
+                                      slot += blocks;
+                                      ph ^= slot / ST & 1;
+                                      slot %= ST;
+        };
         int k0 = SPLIT == FP8_LARGE_DEPTH ? wg : 0; /* the group's first k block of a tile */
         if (SPLIT == FP8_LARGE_DEPTH)
             slot = wg;
         uint32_t buffer = 0;
         pdl_wait();
-        for (int t = cid; t < tiles; t += clusters) {
+        constexpr int TURNS = SPLIT == FP8_LARGE_TILES ? 2 : 1; /* groups that take a tile each */
+        if (TURNS == 2 && wg == 1)
+            skip(kb);
+        for (int t = cid + (TURNS == 2 ? wg * clusters : 0); t < tiles; t += TURNS * clusters) {
             int m0, n0;
             place(t, m0, n0);
             if (SPLIT == FP8_LARGE_ROWS)
@@ -268,12 +282,42 @@ DEV void large_body(const fp8_large_args &a)
                 for (int i = 0; i < R; i++)
                     to[i] = BLOCK ? fmaf(d[i], s[i % 4 / 2], to[i]) : to[i] + d[i];
             };
+            if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
 #pragma unroll
-            for (int h = 0; h < MT; h++)
+                for (int h = 0; h < MT; h++)
 #pragma unroll
-                for (int i = 0; i < R; i++)
-                    acc[h][i] = 0;
-            if (AHEAD) { /* the products of a k block meet the additions of the one before */
+                    for (int i = 0; i < R; i++)
+                        acc[h][i] = 0;
+            if (FAST) {
+                int before = 0;
+                if (TURNS == 2 && t != cid)
+                    bar_named(4 + wg, 256); /* after the other: a wait may not run ahead by a phase
+                                               of a stage */
+                for (int k = k0; k < kb; k += STEP) {
+                    mbar_wait(full(slot), ph);
+                    wg_fence();
+#pragma unroll
+                    for (int h = 0; h < MT; h++)
+                        kblock<BN>::ss(acc[h], alo + slot * (c::A / 16) + h * 512,
+                                       blo + slot * (c::B / 16), k != k0);
+                    wg_commit();
+                    if (k != k0) {
+                        wg_wait<1>();
+                        release(before);
+                    }
+                    start_other(k);
+                    before = slot;
+                    next();
+                }
+                if (TURNS == 2 && t + clusters < tiles)
+                    bar_named_arrive(5 - wg, 256);
+                wg_wait<0>();
+                if (SPLIT != FP8_LARGE_DEPTH || k0 < kb)
+                    release(before);
+#pragma unroll
+                for (int h = 0; h < MT; h++)
+                    pin(acc[h]);
+            } else if (AHEAD) { /* the products of a k block meet the additions of the one before */
                 float d0[R], d1[R], s0[2], s1[2];
                 int p0, p1; /* their stages */
                 auto multiply = [&](int k, float(&d)[R], float(&s)[2], int &p) {
@@ -470,6 +514,8 @@ DEV void large_body(const fp8_large_args &a)
                 epilogue(yes{});
             else
                 epilogue(no{});
+            if (TURNS == 2)
+                skip(kb);
         }
         if (t128 == 0)
             bulk_wait_all();

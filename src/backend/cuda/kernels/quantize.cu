@@ -166,24 +166,3 @@ extern "C" __global__ void __launch_bounds__(256)
         *at = fp8_bits_of_f32(scale_of(a, *at).scale);
     }
 }
-
-/* dst = src, element by element; a.codes = a.x, and a.scales = a.from: for a requantization that
- * changes nothing. */
-__device__ static inline void copy(const fp8_cuda_matrix &to, const fp8_cuda_matrix &from,
-                                   int64_t rows, int64_t cols)
-{
-    const int bytes = bytes_of(to.dtype);
-    for (int64_t k = (int64_t)blockIdx.x * 256 + threadIdx.x; k < rows * cols;
-         k += (int64_t)gridDim.x * 256) {
-        const int64_t i = k / cols, j = k % cols;
-        store_bits(to.data, i * to.row + j * to.col, bytes,
-                   load_bits(from.data, i * from.row + j * from.col, bytes));
-    }
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    quantize_copy(const __grid_constant__ quantize_args a)
-{
-    copy(a.codes, a.x, a.rows, a.cols);
-    copy(a.scales, a.from, a.grid_rows, a.grid_cols);
-}

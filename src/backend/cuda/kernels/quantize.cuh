@@ -60,6 +60,8 @@ __device__ static inline float settle_nan(const quantize_args &a, float x, float
 /* The code of x; anything goes. */
 __device__ static inline uint32_t code_of(const quantize_args &a, float x, float operand)
 {
+    if (a.refuse && !fp8_is_finite(x))
+        x = fp8_f32_of_bits(NAN_BITS);
     float y = a.multiply ? x * operand : x / operand;
     if (a.round_quotient)
         y = fp8_round_to(a.maker.in, y);

@@ -360,6 +360,18 @@ template <class F> __device__ static inline void each_batch(const quantize_args 
             f(i, c, across);
 }
 
+/* The packets of a batch; zeros beyond the row. */
+template <int IN>
+__device__ static inline void load_batch(const quantize_args &a, int64_t i, int64_t c,
+                                         int64_t across, packet<IN> (&held)[ALL_PACKETS])
+{
+#pragma unroll
+    for (int p = 0; p < ALL_PACKETS; p++)
+        held[p] = c + p * ALL_THREADS < across
+                      ? load_packet<IN>(row_of<IN>(a, i), c + p * ALL_THREADS)
+                      : zero_packet<IN>();
+}
+
 template <int IN> __device__ static inline void amax_of_all(const quantize_args &a)
 {
     __shared__ uint32_t most;
@@ -370,11 +382,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
     each_batch(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
         uint32_t here = 0;
-#pragma unroll
-        for (int p = 0; p < ALL_PACKETS; p++)
-            held[p] = c + p * ALL_THREADS < across
-                          ? load_packet<IN>(row_of<IN>(a, i), c + p * ALL_THREADS)
-                          : zero_packet<IN>();
+        load_batch(a, i, c, across, held);
 #pragma unroll
         for (int p = 0; p < ALL_PACKETS; p++)
             here = raise(here, held[p]);
@@ -399,11 +407,7 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
                                   : scale_of(a, *(const uint32_t *)a.scales.data).operand);
     each_batch(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
-#pragma unroll
-        for (int p = 0; p < ALL_PACKETS; p++)
-            held[p] = c + p * ALL_THREADS < across
-                          ? load_packet<IN>(row_of<IN>(a, i), c + p * ALL_THREADS)
-                          : zero_packet<IN>();
+        load_batch(a, i, c, across, held);
 #pragma unroll
         for (int p = 0; p < ALL_PACKETS; p++) {
             const bool plain = settle<IN>(raise(0, held[p])) < INFINITY_BITS;
@@ -415,11 +419,13 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
     });
 }
 
-/* A product that depends on this may start, ask for its weights, and wait for the end of this. */
-__device__ static inline void let_dependents_start(void)
+/* A product that depends on this may start, ask for its weights, and wait for the end of this; and
+ * this has started before the end of what it depends on. */
+__device__ static inline void take_turns(void)
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
@@ -428,7 +434,7 @@ __device__ static inline void let_dependents_start(void)
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__)             \
         quantize_##kind##_##name(const __grid_constant__ quantize_args a) \
     {                                                                     \
-        let_dependents_start();                                           \
+        take_turns();                                                     \
         function(a);                                                      \
     }
 KERNEL(held4, bf16, (quantize_held<FP8_BF16, 4>), HELD_THREADS, 2)

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * cuda_quantize.h - the quantizer as part of another operation on a device. */
+#ifndef FP8_BACKEND_CUDA_CUDA_QUANTIZE_H
+#define FP8_BACKEND_CUDA_CUDA_QUANTIZE_H
+
+#include "backend/cuda/launch.h"
+#include "op/quantize.h"
+
+/* codes and scales = quantize(x), between fp8_cuda_begin and fp8_cuda_leave, of matrices that are
+ * checked and the device's. Never waits: FP8_NAN_REFUSE makes NaN of what is not finite. Errors:
+ * those of fp8_cuda_launch. */
+fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_quant *q,
+                                     const fp8_tensor *x, const fp8_tensor *codes,
+                                     const fp8_tensor *scales, void *stream, fp8_error *err);
+
+#endif
