@@ -2,9 +2,13 @@
 /* library.cu - times fp8_linear_run of the library as the ladder times its versions: cold weights, graphs, cuBLASLt's best
  * algorithms in the same rounds.
  *   library FILE        a line "M N K" a shape: row x channel and 1x128 x 128x128 scales, X as codes and quantized from bf16 by the call
+ *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
+ *                       first choice, at most KEEP (12) of each kind
+ *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
  *   library host        time of a call on the host */
 #include "../../include/fp8.h"
 #include "harness/bench.cuh"
+#include "library_versions.h"
 #include <time.h>
 
 static fp8_context *g_ctx;
@@ -86,6 +90,98 @@ static int bench(FILE *f)
     printf("library: %d wrong\n", bad);
     return bad != 0;
 }
+/* ---- versions ---- */
+
+static version_product product_of(const problem *p, int copy, int block)
+{
+    version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y};
+    return o;
+}
+/* Which versions of a kind (0 fast, 1 promoted, 2 block) are worth timing: out[] by the model's time. */
+static int worth(const version_product *p, int kind, int *out)
+{
+    const char *slack = getenv("SLACK"), *keep = getenv("KEEP");
+    const float limit = slack ? strtof(slack, NULL) : 2;
+    const int most = keep ? atoi(keep) : 12, all = version_count();
+    float time[512];
+    int n = 0;
+    for (int i = 0; i < all; i++) {
+        time[i] = p->block != (kind == 2) || version_is_fast(i) != (kind == 0) ? -1 : version_estimate(g_ctx, i, p);
+        if (time[i] < 0) continue;
+        int at = n < most ? n++ : most;
+        if (at == most && time[out[--at]] <= time[i]) continue;
+        for (; at > 0 && time[out[at - 1]] > time[i]; at--) out[at] = out[at - 1];
+        out[at] = i;
+    }
+    while (n > 1 && time[out[n - 1]] > limit * time[out[0]]) n--;
+    return n;
+}
+static int sweep(FILE *f)
+{
+    char line[256];
+    int bad = 0, cases_in_all = 0;
+    while (fgets(line, sizeof line, f)) {
+        int m, n, k, cases = 0;
+        if (line[0] == '#' || sscanf(line, "%d %d %d", &m, &n, &k) != 3) continue;
+        problem p;
+        problem_make(&p, m, n, k, 0, 0);
+        static series all[128];
+        for (int kind = 0; kind < 3; kind++) {
+            version_product first = product_of(&p, p.copies - 1, kind == 2);
+            int chosen[16];
+            const int count = worth(&first, kind, chosen);
+            for (int c = 0; c < count; c++) {
+                char name[48];
+                version_name(chosen[c], name);
+                poison(&p);
+                NEED(version_launch(g_ctx, chosen[c], &first, g_stream, &g_err));
+                cases_in_all++;
+                if (verify(&p, p.copies - 1, name, kind == 2, kind == 0)) { bad++; continue; }
+                series_begin();
+                for (int l = 0; l < p.launches; l++) { const version_product o = product_of(&p, l % p.copies, kind == 2); NEED(version_launch(g_ctx, chosen[c], &o, g_stream, &g_err)); }
+                all[cases++] = series_end(name, kind, 0, c == 0, p.launches);
+            }
+        }
+        cases += peers(&p, all + cases);
+        interleave(all, cases);
+        report(&p, all, cases);
+        problem_free(&p);
+    }
+    printf("sweep: %d wrong of %d\n", bad, cases_in_all);
+    return bad != 0;
+}
+/* ---- gradients ---- */
+
+static int gradients(FILE *f)
+{
+    char line[256];
+    while (fgets(line, sizeof line, f)) {
+        int m, n, k, cases = 0;
+        if (line[0] == '#' || sscanf(line, "%d %d %d", &m, &n, &k) != 3) continue;
+        problem p;
+        problem_make(&p, m, n, k, 0, 0);
+        static series all[2];
+        layer layers[2];
+        __nv_bfloat16 *dy;
+        CK(cudaMalloc(&dy, (size_t)m * (size_t)n * 2));
+        fill_bf16<<<1056, 256, 0, g_stream>>>(dy, (size_t)m * (size_t)n, 9, 0);
+        for (int block = 0; block < 2; block++) {
+            layers[block] = layer_make(&p, block, 0);
+            const layer *l = &layers[block];
+            const fp8_tensor in = fp8_matrix(dy, FP8_BF16, m, n);
+            fp8_tensor out = fp8_matrix(p.xb, FP8_BF16, m, k);
+            series_begin();
+            for (int c = 0; c < p.copies; c++) NEED(fp8_linear_run_dx(l->l[c], &in, &out, l->space, l->bytes, g_stream, &g_err));
+            all[cases++] = series_end(block ? "dx_block" : "dx_channel", 1 + block, 1, 1, p.copies);
+        }
+        interleave(all, cases);
+        report(&p, all, cases);
+        for (int block = 0; block < 2; block++) layer_free(&layers[block]);
+        CK(cudaFree(dy));
+        problem_free(&p);
+    }
+    return 0;
+}
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3; }
 /* us of a call that enqueues, best of many bursts */
 static int host(void)
@@ -118,7 +214,7 @@ int main(int argc, char **argv)
     d.device = FP8_DEVICE_CUDA;
     NEED(fp8_context_create(&d, &g_ctx, &g_err));
     if (argc > 1 && !strcmp(argv[1], "host")) return host();
-    FILE *f = argc > 1 ? fopen(argv[1], "r") : NULL;
-    if (!f) { printf("usage: library shapes.txt | host\n"); return 2; }
-    return bench(f);
+    FILE *f = argc > 1 ? fopen(argv[argc - 1], "r") : NULL;
+    if (!f) { printf("usage: library [sweep | dx] shapes.txt | host\n"); return 2; }
+    return argc < 3 ? bench(f) : strcmp(argv[1], "dx") ? sweep(f) : gradients(f);
 }

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * library_versions.c - see library_versions.h. */
+#include "library_versions.h"
+
+#include "backend/cuda/sm90.h"
+#include "base/context.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int version_count(void)
+{
+    int n = 0;
+    while (fp8_sm90_at((size_t)n))
+        n++;
+    return n;
+}
+
+void version_name(int i, char name[48])
+{
+    const fp8_sm90_version *v = fp8_sm90_at((size_t)i);
+    const char *function = fp8_cuda_kernel_at(v->kernel)->function + strlen("gemm_");
+    snprintf(name, 48, v->small ? "%s_%d" : "%s", function, v->per_sm);
+}
+
+int version_is_fast(int i)
+{
+    return fp8_sm90_at((size_t)i)->fast;
+}
+
+static fp8_sm90_problem problem_of(const version_product *p)
+{
+    return (fp8_sm90_problem){.m = p->m, .n = p->n, .k = p->k, .block = p->block, .fast = true};
+}
+
+float version_estimate(const fp8_context *ctx, int i, const version_product *p)
+{
+    const fp8_sm90_problem problem = problem_of(p);
+    return fp8_sm90_estimate(ctx->cuda, fp8_sm90_at((size_t)i), &problem);
+}
+
+fp8_status version_launch(const fp8_context *ctx, int i, const version_product *p, void *stream,
+                          fp8_error *err)
+{
+    const fp8_sm90_problem problem = problem_of(p);
+    const fp8_sm90_matrices m = {
+        .x = p->x,
+        .w = p->w,
+        .y = p->y,
+        .x_stride = p->k,
+        .w_stride = p->k,
+        .y_stride = p->n,
+        .scales = {.x = p->x_scales, .w = p->w_scales, .x_step = 1, .x_stride = p->scale_stride}};
+    FP8_TRY(fp8_cuda_begin(ctx->cuda, stream, err));
+    const fp8_status status =
+        fp8_sm90_launch(ctx->cuda, fp8_sm90_at((size_t)i), &problem, &m, stream, err);
+    fp8_cuda_leave(ctx->cuda);
+    return status;
+}
