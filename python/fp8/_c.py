@@ -409,6 +409,7 @@ STRUCTS = {
 ENUMS = {
     "FP8_": (Status, Dtype, Verb, PatternKind, DiffKind), "FP8_RULE_": (Rule,), "FP8_NAN_": (NanPolicy,),
     "FP8_ACTIVATION_": (Activation,), "FP8_EPILOGUE_": (Epilogue,), "FP8_WEIGHT_": (WeightMath,),
+    "FP8_ACCUMULATION_": (Accumulation,),
     "FP8_GPU_": (GpuFeature,), "FP8_CLASS_": (KernelClass,), "FP8_SOURCE_": (SourcePolicy,), "FP8_CUT_": (Cut,),
     "FP8_LAYER_": (LayerState,), "FP8_DEVICE_": (Device,), "FP8_DUPLICATE_": (Duplicate,), "FP8_PARAM_": (LoadParam,),
 }
