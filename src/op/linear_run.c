@@ -84,28 +84,41 @@ static void round_scales(const run_job *job, float *to, int64_t n)
     }
 }
 
-/* to[count, 64] = scales of columns [col, col + count) of the scales for rows n.. of W; zero beyond
- * the last row. */
-static void load_w_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
+/* to[count, 64] = scales of columns [col, col + count) for rows n.. of W, where rows have scales of
+ * their own: of those up to the end of n's tile, which the panels at n do not leave. */
+static void load_row_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
+{
+    const fp8_linear_plan *p = &job->linear->plan;
+    const int64_t at = fp8_linear_scale_index(p, n, col), before = n % FP8_TILE_COLS;
+    fp8_caster_run(&job->scale_caster, to,
+                   job->linear->scales + at * (fp8_dtype_bits(p->scale) / 8),
+                   count * FP8_TILE_COLS - before, false);
+}
+
+/* The same up to the last row, where rows share scales. */
+static void load_shared_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
 {
     const fp8_linear_plan *p = &job->linear->plan;
     const fp8_dtype_facts *facts = fp8_dtype_facts_of(p->scale);
-    const uint8_t *scales = job->linear->scales;
-    const int64_t rows = fp8_min_i64(FP8_TILE_COLS, p->n - n), bytes = facts->bits / 8;
-    if (p->scale_tile == FP8_TILE_COLS && n % FP8_TILE_COLS == 0) {
-        const uint8_t *from = scales + fp8_linear_scale_index(p, n, col) * bytes;
-        fp8_caster_run(&job->scale_caster, to, from, count * FP8_TILE_COLS, false);
-    } else {
-        for (int64_t j = 0, same; j < rows; j += same) {
-            const int64_t row = fp8_linear_scale_row(p, n + j);
-            same = fp8_linear_rows_alike(p, n + j, row, rows - j);
-            for (int64_t s = 0; s < count; s++) {
-                const float scale = facts->load(scales, fp8_linear_scale_index(p, row, col + s));
-                for (int64_t i = j; i < j + same; i++)
-                    to[s * FP8_TILE_COLS + i] = scale;
-            }
+    const int64_t rows = fp8_min_i64(FP8_TILE_COLS, p->n - n);
+    for (int64_t j = 0, same; j < rows; j += same) {
+        const int64_t row = fp8_linear_scale_row(p, n + j);
+        same = fp8_linear_rows_alike(p, n + j, row, rows - j);
+        for (int64_t s = 0; s < count; s++) {
+            const int64_t at = fp8_linear_scale_index(p, row, col + s);
+            const float scale = facts->load(job->linear->scales, at);
+            for (int64_t i = j; i < j + same; i++)
+                to[s * FP8_TILE_COLS + i] = scale;
         }
     }
+}
+
+static void load_w_scales(const run_job *job, int64_t col, int64_t count, int64_t n, float *to)
+{
+    if (job->linear->plan.scale_tile == FP8_TILE_COLS)
+        load_row_scales(job, col, count, n, to);
+    else
+        load_shared_scales(job, col, count, n, to);
     if (job->rounded != FP8_DTYPE_NONE)
         round_scales(job, to, count * FP8_TILE_COLS);
 }
@@ -140,9 +153,10 @@ static void load_w_folds(const run_job *job, int64_t col, int64_t count, int64_t
 {
     const fp8_linear_plan *p = &job->linear->plan;
     uint8_t *fold = (uint8_t *)to;
-    if (p->scale == FP8_E8M0FNU && p->scale_tile == FP8_TILE_COLS && n % FP8_TILE_COLS == 0) {
+    if (p->scale == FP8_E8M0FNU && p->scale_tile == FP8_TILE_COLS) {
+        const int64_t before = n % FP8_TILE_COLS;
         const uint8_t *from = job->linear->scales + fp8_linear_scale_index(p, n, col);
-        fp8_folds_of_exponents(fold, from, count * FP8_TILE_COLS);
+        fp8_folds_of_exponents(fold, from, count * FP8_TILE_COLS - before);
     } else {
         load_w_scales(job, col, count, n, to);
         fp8_folds_of_scales(fold, to, count * FP8_TILE_COLS);
