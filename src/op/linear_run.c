@@ -343,7 +343,8 @@ static bool bytes_for(const fp8_linear *l, const fp8_panel_kernel *kernel, int64
     return fp8_input_bytes(l, kernel->x, m, input);
 }
 
-/* The most that any kernel needs that may be chosen for at most m rows. */
+/* The most that any kernel needs that may be chosen for at most m rows; X is not read for no
+ * columns of Y. */
 fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
                                 fp8_error *err)
 {
@@ -354,7 +355,7 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
         return fp8_cuda_linear_workspace(linear, m, bytes, err);
     *bytes = fp8_linear_dx_bytes(linear, m);
     const fp8_panel_kernel *kernel;
-    for (size_t i = 0; (kernel = fp8_panel_kernel_at(i)); i++) {
+    for (size_t i = 0; linear->plan.n > 0 && (kernel = fp8_panel_kernel_at(i)); i++) {
         uint64_t input, benches;
         if (kernel->isa > linear->ctx->isa)
             continue;
@@ -426,10 +427,12 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     FP8_TRY(check_run(linear, x, x_scales, y, err));
     FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
                                        err));
-    if (linear->cuda) {
+    if (linear->cuda || linear->plan.n == 0)
         FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
+    if (linear->cuda)
         return fp8_cuda_linear_run(linear, x, x_scales, y, workspace, stream, err);
-    }
+    if (linear->plan.n == 0)
+        return FP8_OK;
     fp8_input input;
     run_job job = {.linear = linear, .y = y, .input = &input};
     const int64_t m = x->shape[0], workers = worker_count(linear, m);
