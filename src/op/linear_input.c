@@ -26,12 +26,12 @@ enum {
     ROW_GAP = 32,            /* elements between rows, so that their addresses differ in all bits */
     MOST_ELEMENTS = 1 << 15, /* of a piece, about .. */
     LEAST_ELEMENTS = 1 << 11,
-    SMALL_ELEMENTS = 1 << 16, /* of X, which are not worth waking a second thread for */
-    PATIENCE = 1 << 12,       /* looks at a piece before the thread is given away */
+    PATIENCE = 1 << 12, /* looks at a state before the thread is given away */
 };
 
-/* What has become of a piece. */
-enum { PIECE_NEW, PIECE_TAKEN, PIECE_READY };
+/* What has become of a piece, in this order; and of the gate. */
+enum { PIECE_NEW, PIECE_IN_AMAX, PIECE_MEASURED, PIECE_IN_ROWS, PIECE_READY };
+enum { GATE_SHUT, GATE_TAKEN, GATE_OPEN };
 
 /* A worker's part of the workspace, for the rows of a piece. */
 typedef struct bench {
@@ -300,52 +300,35 @@ static void piece_rows(const fp8_input *job, int64_t piece, int64_t *begin, int6
     *end = fp8_min_i64(*begin + job->piece_rows, block_end);
 }
 
-static void amax_task(void *arg, int64_t piece, int64_t worker)
+/* The amax of the rows of a piece goes into that of X. */
+static void measure_piece(fp8_input *job, int64_t piece, int64_t worker)
 {
-    fp8_input *job = arg;
     fp8_slab slab = fp8_slab_of(job->linear->ctx, &job->q, job->x, 0);
     (void)worker;
     piece_rows(job, piece, &slab.begin, &slab.end);
+    if (job->q.cols == 0)
+        return;
     const int64_t refused = fp8_slab_amax(&job->q, &slab, true, &job->tensor_amax);
     if (refused >= 0)
         fp8_lower_index(&job->refused, refused);
 }
 
-/* task for all pieces, each by the worker that is likely to need it. */
-static void for_pieces(fp8_input *job, void (*task)(void *arg, int64_t piece, int64_t worker))
+/* The one scale of all of X from its amax, and what codes are made with. */
+static fp8_status dynamic_scale(fp8_input *job, fp8_error *err)
 {
-    const int64_t m = job->x->shape[0], k = job->linear->plan.k;
-    const bool alone = m <= SMALL_ELEMENTS / (k > 0 ? k : 1);
-    fp8_run_crew(job->linear->ctx, alone ? 1 : job->linear->ctx->threads, piece_count(job), task,
-                 job);
-}
-
-/* The amax of all of X. */
-static fp8_status tensor_amax(fp8_input *job, fp8_error *err)
-{
-    if (job->q.cols > 0)
-        for_pieces(job, amax_task);
-    return job->refused == INT64_MAX ? FP8_OK
-                                     : fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
-}
-
-/* The one scale of all of X, dynamic or static, and what codes are made with. */
-static fp8_status tensor_scale(fp8_input *job, fp8_error *err)
-{
-    const fp8_quant *q = &job->q;
     uint32_t stored = 0;
-    if (q->desc.static_scales) {
-        float value = job->linear->plan.desc.x_static;
-        fp8_tensor one = fp8_matrix(&value, FP8_F32, 1, 1);
-        job->tensor_scale = value;
-        FP8_TRY(fp8_quant_static(q, &one, &job->tensor_operand, err));
-        return q->desc.nan == FP8_NAN_REFUSE ? tensor_amax(job, err) : FP8_OK;
-    }
-    FP8_TRY(tensor_amax(job, err));
-    FP8_TRY(fp8_quant_scales(job->linear->ctx, q, &job->tensor_amax, 1, &stored,
+    FP8_TRY(fp8_quant_scales(job->linear->ctx, &job->q, &job->tensor_amax, 1, &stored,
                              &job->tensor_operand, err));
     job->tensor_scale = job->load_scale(&stored, 0);
     return FP8_OK;
+}
+
+static fp8_status static_scale(fp8_input *job, fp8_error *err)
+{
+    float value = job->linear->plan.desc.x_static;
+    fp8_tensor one = fp8_matrix(&value, FP8_F32, 1, 1);
+    job->tensor_scale = value;
+    return fp8_quant_static(&job->q, &one, &job->tensor_operand, err);
 }
 
 /* ---- all kinds ---- */
@@ -369,47 +352,117 @@ static void prepare_piece(fp8_input *job, int64_t piece, int64_t worker)
             lay_out_row(job, i, contiguous_row(job, i, b.codes), NULL);
 }
 
-/* Prepares a piece that nobody has begun. */
-static void try_piece(fp8_input *job, int64_t piece, int64_t worker)
+/* Does to a piece what follows a state, unless somebody has begun it. */
+static void take_piece(fp8_input *job, int64_t piece, int64_t worker, uint8_t from,
+                       void (*what)(fp8_input *job, int64_t piece, int64_t worker))
 {
-    uint8_t *state = &job->pieces[piece], is_new = PIECE_NEW;
-    if (__atomic_load_n(state, __ATOMIC_RELAXED) != PIECE_NEW ||
-        !__atomic_compare_exchange_n(state, &is_new, PIECE_TAKEN, false, __ATOMIC_RELAXED,
+    uint8_t *state = &job->pieces[piece], expected = from;
+    if (__atomic_load_n(state, __ATOMIC_RELAXED) != from ||
+        !__atomic_compare_exchange_n(state, &expected, (uint8_t)(from + 1), false, __ATOMIC_RELAXED,
                                      __ATOMIC_RELAXED))
         return;
-    prepare_piece(job, piece, worker);
-    __atomic_store_n(state, PIECE_READY, __ATOMIC_RELEASE);
+    what(job, piece, worker);
+    __atomic_store_n(state, (uint8_t)(from + 2), __ATOMIC_RELEASE);
 }
 
-static void await_piece(const fp8_input *job, int64_t piece)
+static void await_state(const uint8_t *state, uint8_t wanted)
 {
     int64_t looks = 0;
-    while (__atomic_load_n(&job->pieces[piece], __ATOMIC_ACQUIRE) != PIECE_READY)
+    while (__atomic_load_n(state, __ATOMIC_ACQUIRE) < wanted)
         if (++looks % PATIENCE == 0)
             sched_yield();
 }
 
-void fp8_input_need(fp8_input *input, int64_t block, int64_t worker)
+static fp8_status verdict(const fp8_input *job, fp8_error *err)
+{
+    const int64_t columns = scale_columns(&job->linear->plan);
+    if (job->refused != INT64_MAX)
+        return fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
+    if (job->bad_scale == INT64_MAX)
+        return FP8_OK;
+    const char *rule = job->x_scales ? "is not finite and positive" : "is too large for its dtype";
+    return fp8_fail_at(err, FP8_E_SCALE, job->bad_scale, "linear: x's scale [%lld,%lld] %s",
+                       (long long)(job->bad_scale / columns), (long long)(job->bad_scale % columns),
+                       rule);
+}
+
+/* What all pieces tell together. */
+static fp8_status judge(fp8_input *job)
+{
+    FP8_TRY(verdict(job, job->err));
+    return job->asks == FP8_INPUT_AMAX && !job->q.desc.static_scales ? dynamic_scale(job, job->err)
+                                                                     : FP8_OK;
+}
+
+/* Brings all pieces as far as the gate asks, each worker from its share on, and opens it. */
+static void open_gate(fp8_input *job, int64_t worker)
+{
+    const bool amax = job->asks == FP8_INPUT_AMAX;
+    const int64_t count = piece_count(job), first = worker * count / job->linear->ctx->threads;
+    uint8_t shut = GATE_SHUT;
+    for (int64_t i = 0; i < count; i++)
+        if (amax)
+            take_piece(job, (first + i) % count, worker, PIECE_NEW, measure_piece);
+        else
+            take_piece(job, (first + i) % count, worker, PIECE_MEASURED, prepare_piece);
+    for (int64_t i = 0; i < count; i++)
+        await_state(&job->pieces[i], amax ? PIECE_MEASURED : PIECE_READY);
+    if (__atomic_compare_exchange_n(&job->gate, &shut, GATE_TAKEN, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED)) {
+        job->status = judge(job);
+        __atomic_store_n(&job->gate, GATE_OPEN, __ATOMIC_RELEASE);
+    }
+    await_state(&job->gate, GATE_OPEN);
+}
+
+bool fp8_input_need(fp8_input *input, int64_t block, int64_t worker)
 {
     const int64_t first = block * input->block_pieces, end = first + input->block_pieces;
+    if (input->asks != FP8_INPUT_NOTHING) {
+        if (__atomic_load_n(&input->gate, __ATOMIC_ACQUIRE) != GATE_OPEN)
+            open_gate(input, worker);
+        if (input->status != FP8_OK)
+            return false;
+    }
+    if (input->is_ready)
+        return true;
     for (int64_t piece = first; piece < end; piece++)
-        try_piece(input, piece, worker);
+        take_piece(input, piece, worker, PIECE_MEASURED, prepare_piece);
     for (int64_t piece = first; piece < end; piece++)
-        await_piece(input, piece);
+        await_state(&input->pieces[piece], PIECE_READY);
+    return true;
 }
 
-static void piece_task(void *arg, int64_t piece, int64_t worker)
+/* What must be known of X before anything of Y is written: its amax or whether an element is
+ * refused, for a scale that is one; else whether a row is refused. An F16 scale can be too large; a
+ * scale of any other dtype cannot, since it is no larger than the amax. */
+static fp8_input_asks asks_of(const fp8_linear_plan *p)
 {
-    try_piece(arg, piece, worker);
+    const bool refuses = p->desc.x.nan == FP8_NAN_REFUSE;
+    if (p->desc.activation == FP8_ACTIVATION_CODES)
+        return FP8_INPUT_ROWS;
+    if (p->desc.activation == FP8_ACTIVATION_STATIC)
+        return refuses ? FP8_INPUT_AMAX : FP8_INPUT_NOTHING;
+    if (p->desc.activation == FP8_ACTIVATION_NONE)
+        return FP8_INPUT_NOTHING;
+    if (p->desc.x.grid.rows == 0)
+        return FP8_INPUT_AMAX;
+    return refuses || p->desc.x_scale == FP8_F16 ? FP8_INPUT_ROWS : FP8_INPUT_NOTHING;
 }
 
-/* Whether a row can be refused once begin has seen what it checks for all. An F16 scale can be too
- * large; a scale of any other dtype cannot, since it is no larger than the amax. */
-static bool may_refuse(const fp8_linear_plan *p)
+/* Whether X's own rows are as the kernel reads them: nothing is done to them, they need no padding,
+ * they begin at borders of cache lines, and not all at the same place of a page. */
+static bool is_ready(const fp8_input *job)
 {
-    const bool finds_scales = p->desc.activation == FP8_ACTIVATION_DYNAMIC && p->desc.x.grid.rows;
-    return p->desc.activation == FP8_ACTIVATION_CODES ||
-           (finds_scales && (p->desc.x.nan == FP8_NAN_REFUSE || p->desc.x_scale == FP8_F16));
+    enum { PAGE = 4096 };
+    const fp8_linear_plan *p = &job->linear->plan;
+    const fp8_tensor *x = job->x;
+    const int64_t row_bytes = x->stride[0] % PAGE * (fp8_dtype_bits(x->dtype) / 8);
+    const bool rows = x->shape[0] == 1 ||
+                      (x->stride[0] > 0 && x->stride[0] % FP8_X_PAD == 0 && row_bytes % PAGE != 0);
+    return p->desc.activation == FP8_ACTIVATION_NONE && x->dtype == job->out.dtype &&
+           !p->w_into_x && p->pad == 1 && p->k % FP8_X_PAD == 0 && x->stride[1] == 1 && rows &&
+           (uintptr_t)x->data % FP8_ALIGN == 0;
 }
 
 /* What the rows are made of, and by which rule. */
@@ -426,24 +479,11 @@ static fp8_status prepare_job(fp8_input *job, fp8_error *err)
         job->load_scale = fp8_dtype_facts_of(scale)->load;
         from = p->desc.x_code;
         job->round = round_kernel(job);
-        if (p->desc.x.grid.rows == 0)
-            FP8_TRY(tensor_scale(job, err));
+        if (p->desc.x.static_scales)
+            FP8_TRY(static_scale(job, err));
     }
     job->caster = fp8_caster_of(job->linear->ctx->isa, from, job->out.dtype, false);
     return FP8_OK;
-}
-
-static fp8_status verdict(const fp8_input *job, fp8_error *err)
-{
-    const int64_t columns = scale_columns(&job->linear->plan);
-    if (job->refused != INT64_MAX)
-        return fp8_refuse_element(&job->q, job->x, 0, job->refused, err);
-    if (job->bad_scale == INT64_MAX)
-        return FP8_OK;
-    const char *rule = job->x_scales ? "is not finite and positive" : "is too large for its dtype";
-    return fp8_fail_at(err, FP8_E_SCALE, job->bad_scale, "linear: x's scale [%lld,%lld] %s",
-                       (long long)(job->bad_scale / columns), (long long)(job->bad_scale % columns),
-                       rule);
 }
 
 /* As many pieces in a block as make one for every worker, unless they become too small. */
@@ -468,7 +508,7 @@ fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8
     input_size size;
     FP8_FAIL_IF(!size_input(linear, out.dtype, m, &size), err, FP8_E_SHAPE,
                 "linear: %lld rows do not fit in memory", (long long)m);
-    *input = (fp8_input){.linear = linear, .x = x, .x_scales = x_scales, .out = out};
+    *input = (fp8_input){.linear = linear, .x = x, .x_scales = x_scales, .out = out, .err = err};
     input->out.stride = row_stride(linear);
     input->out.rows = base;
     if (p->x_is_scaled && !(p->x_along_k && out.dtype == FP8_F32)) {
@@ -480,13 +520,16 @@ fp8_status fp8_input_begin(fp8_input *input, const fp8_linear *linear, const fp8
     input->workers = input->pieces + size.pieces;
     input->worker_bytes = bench_bytes(p, most_rows(p, m));
     input->refused = input->bad_scale = INT64_MAX;
-    memset(input->pieces, PIECE_NEW, (size_t)piece_count(input));
+    input->asks = asks_of(p);
+    memset(input->pieces, input->asks == FP8_INPUT_AMAX ? PIECE_NEW : PIECE_MEASURED,
+           (size_t)piece_count(input));
     FP8_TRY(fp8_linear_check_x_scales(p, m, x_scales, err));
     if (m == 0)
         return FP8_OK;
-    FP8_TRY(prepare_job(input, err));
-    if (!may_refuse(p))
-        return FP8_OK;
-    for_pieces(input, piece_task);
-    return verdict(input, err);
+    input->is_ready = is_ready(input);
+    if (input->is_ready) {
+        input->out.rows = x->data;
+        input->out.stride = m > 1 ? x->stride[0] : input->out.stride;
+    }
+    return prepare_job(input, err);
 }

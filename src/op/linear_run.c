@@ -273,7 +273,8 @@ static void run_task(void *arg, int64_t task, int64_t worker)
     const int64_t rows = fp8_min_i64(job->rows, job->y->shape[0] - row);
     const int64_t cols = fp8_min_i64(job->panels * FP8_PANEL_ROWS, p->n - n);
     const bench b = bench_of(job, worker);
-    fp8_input_need(job->input, task / job->groups, worker);
+    if (!fp8_input_need(job->input, task / job->groups, worker))
+        return;
     if (p->k == 0)
         memset(b.c, 0, (size_t)rows * FP8_TILE_COLS * sizeof *b.c);
     else
@@ -447,5 +448,5 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     job.bench_bytes = bench_bytes(linear, job.kernel, job.rows);
     const int64_t tasks = fp8_ceil_div(m, job.rows) * job.groups;
     fp8_run_crew(linear->ctx, workers, tasks, run_task, &job);
-    return FP8_OK;
+    return input.status;
 }

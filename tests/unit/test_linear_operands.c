@@ -286,7 +286,8 @@ static void dynamic_x_is_what_quantize_makes(void **state)
     fp8_context_free(ctx);
 }
 
-/* Of a NaN far down in X, which is prepared in pieces, the place is named. */
+/* Of a NaN far down in X, which is prepared in pieces, the place is named, and no row of Y is
+ * written, not even one that is far from it. */
 static void a_refused_element_is_named(void **state)
 {
     (void)state;
@@ -304,10 +305,13 @@ static void a_refused_element_is_named(void **state)
     for (int whole = 0; whole < 2; whole++) {
         fp8_error err;
         desc.x.grid.rows = !whole;
+        memset(y, 0x5A, sizeof y);
         assert_int_equal(fp8_matmul(ctx, &desc, &tx, NULL, &w, &s, NULL, &ty, NULL, &err),
                          FP8_E_NAN);
         assert_int_equal(err.pos, 850 * K + 3);
         assert_non_null(strstr(err.msg, "[850,3]"));
+        for (size_t i = 0; i < sizeof y; i++)
+            assert_int_equal(((const uint8_t *)y)[i], 0x5A);
     }
     fp8_context_free(ctx);
 }
