@@ -3,10 +3,12 @@
  * test_tiles.c - the AMX kernel on emulated tiles against the AVX-512 one, whose own test is
  * test_panel_kernels: which rows, columns and segments it multiplies, what it writes, and that it
  * leaves no tiles behind. All numbers are small multiples of a power of two, so that every order of
- * additions gives the same sums and the results must have the same bits. */
+ * additions gives the same sums and the results must have the same bits. Then every code alone. */
+#include "number/dtype.h"
 #include "support/emulated_amx.h"
 #include "support/guard.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +18,7 @@
 
 fp8_kernel_panel fp8_panel_bf16_avx512;
 
-enum { PAIR_BYTES = 4 * FP8_TILE_COLS };
+enum { PAIR_BYTES = 4 * FP8_TILE_COLS, TILE = 16 };
 enum { MOST_ROWS = 70, MOST_COLS = 512, MOST_CUTS = MOST_COLS / 32 };
 
 typedef struct operands {
@@ -127,8 +129,66 @@ static void test_same_bits_as_avx512(void **unused)
     guard_free(&o.scratch);
 }
 
+/* A panel of codes 16 k + row, of which each second block has no subnormal number; those that are
+ * not finite are zero. */
+static void fill_codes(uint8_t *w, fp8_dtype dtype)
+{
+    for (int code = 0; code < 256; code++) {
+        const uint8_t byte = (uint8_t)code;
+        const float value = fp8_dtype_facts_of(dtype)->load(&byte, 0);
+        w[fp8_panel_offset(code % TILE, code / TILE, TILE)] = isfinite(value) ? byte : 0;
+    }
+}
+
+/* Row i of x is 1 in column i alone, so that c[i, j] is what W[j, i] was decoded to. */
+static void check_codes(fp8_dtype dtype, uint8_t fold)
+{
+    static _Alignas(64) uint16_t x[TILE * FP8_X_PAD];
+    static _Alignas(64) uint8_t w[TILE * TILE], w_fold[FP8_TILE_COLS];
+    static _Alignas(64) uint8_t scratch[FP8_X_PAD / 2 * PAIR_BYTES];
+    static _Alignas(64) float c[TILE * FP8_TILE_COLS];
+    const int64_t cut[] = {0, TILE};
+    for (int64_t i = 0; i < TILE; i++)
+        x[i * FP8_X_PAD + i] = bf16_of(1);
+    fill_codes(w, dtype);
+    memset(w_fold, fold, sizeof w_fold);
+    emulated_panel_bf16_amx(&(fp8_panel_run){.x = x,
+                                             .x_stride = FP8_X_PAD,
+                                             .w = w,
+                                             .w_stride = fp8_panel_stride(TILE),
+                                             .c = c,
+                                             .m = TILE,
+                                             .k = TILE,
+                                             .panels = 1,
+                                             .cuts = fold > 0,
+                                             .cut = cut,
+                                             .w_fold = fold > 0 ? w_fold : NULL,
+                                             .code = dtype,
+                                             .scratch = scratch});
+    for (int64_t i = 0; i < TILE; i++)
+        for (int64_t j = 0; j < TILE; j++) {
+            const uint8_t *code = w + fp8_panel_offset(j, i, TILE);
+            const float want = ldexpf(fp8_dtype_facts_of(dtype)->load(code, 0), -fold);
+            assert_memory_equal(&c[i * FP8_TILE_COLS + j], &(float){want + 0.0F}, sizeof want);
+        }
+}
+
+static void test_every_code(void **unused)
+{
+    static const fp8_dtype dtypes[] = {FP8_E4M3FN, FP8_E4M3FNUZ, FP8_E5M2};
+    (void)unused;
+    if (fp8_isa_detect() < FP8_ISA_AVX512_BF16)
+        skip();
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        check_codes(dtypes[i], 0);
+        if (dtypes[i] != FP8_E5M2)
+            check_codes(dtypes[i], 5);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits_as_avx512)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits_as_avx512),
+                                       cmocka_unit_test(test_every_code)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

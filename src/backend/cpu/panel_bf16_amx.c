@@ -14,6 +14,8 @@
 enum {
     TILE = 16,                            /* rows of a tile, and fp32 sums in a row of it */
     TILE_X_COLS = 32,                     /* columns of x and W in a tile */
+    PARTS = 8,                            /* of a step: four multiply, four load; .. */
+    PART_COLS = TILE_X_COLS / 4,          /* .. and each decodes so much of one panel */
     STEP = 2 * TILE,                      /* rows of x, and of W, at once */
     AHEAD_COLS = 3 * TILE_X_COLS,         /* from what is multiplied to what is decoded */
     RING_COLS = AHEAD_COLS + TILE_X_COLS, /* decoded, that are kept for a single step */
@@ -106,72 +108,112 @@ PANEL_FN uint8_t *decoded_at(const step *s, int64_t col)
  * *segment is one before them, or theirs. */
 PANEL_FN __m512i fold_at(const fp8_panel_run *run, int64_t p, int64_t col, int64_t *segment)
 {
-    if (!run->w_fold)
-        return _mm512_setzero_si512();
     while (run->cut[*segment + 1] <= col)
         ++*segment;
     return load_fold(run->w_fold + *segment * FP8_TILE_COLS + p * FP8_PANEL_ROWS);
 }
 
-/* The step's panels in columns [col, col + 32), zeros behind the last column. */
-PANEL_FN void decode_columns(const step *s, const decoder *d, int64_t col, int64_t *segment)
+/* An eighth of the step's panels in columns [col, col + 32): a quarter of the columns of one of
+ * them, zeros behind the last column. folded: a literal. */
+PANEL_FN void decode_part(const step *s, const decoder *d, int64_t col, int64_t *segment, int part,
+                          bool folded)
 {
-    for (int64_t p = 0; p <= s->both_panels; p++) {
-        const __m512i fold = fold_at(s->run, s->panel + p, col, segment);
-        uint8_t *out = decoded_at(s, col) + p * FP8_PANEL_BYTES;
-        for (int64_t at = col; at < col + TILE_X_COLS; at += FP8_PANEL_COLS) {
-            __m512i pair[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-            if (at < s->run->k) {
-                const uint8_t *w = block_at(s->run, s->panel + p, at);
-                fetch(w, STREAM_AHEAD);
-                decode_block(pair, d, w);
+    const int64_t p = part / 4, quarter = part % 4, begin = col + quarter * PART_COLS;
+    if (p > s->both_panels)
+        return;
+    const __m512i fold =
+        folded ? fold_at(s->run, s->panel + p, col, segment) : _mm512_setzero_si512();
+    uint8_t *out = decoded_at(s, begin) + p * FP8_PANEL_BYTES;
+    for (int64_t at = begin; at < begin + PART_COLS; at += FP8_PANEL_COLS) {
+        __m512i pair[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+        if (at < s->run->k) {
+            const uint8_t *w = block_at(s->run, s->panel + p, at);
+            fetch(w, STREAM_AHEAD);
+            decode_block(pair, d, w);
+            if (folded)
                 fold_block(pair, fold);
-            }
-            _mm512_store_si512(out, pair[0]);
-            _mm512_store_si512(out + DECODED_BYTES, pair[1]);
-            out += (ptrdiff_t)2 * DECODED_BYTES;
         }
+        _mm512_store_si512(out, pair[0]);
+        _mm512_store_si512(out + DECODED_BYTES, pair[1]);
+        out += (ptrdiff_t)2 * DECODED_BYTES;
     }
 }
 
-/* sums += x[rows, columns] w[panels, columns]^T, 32 columns. */
-PANEL_FN void multiply_columns(const step *s, int64_t col)
+/* Tile 4 .. 7 of columns [col, col + 32), if the step has it. */
+PANEL_FN void load_tile(const step *s, int64_t col, int tile)
 {
     const int64_t x_bytes = s->run->x_stride * 2;
     const uint16_t *x = s->x + col;
     const uint8_t *w = decoded_at(s, col);
     settle_memory(w);
-    _tile_loadd(4, x, x_bytes);
-    _tile_loadd(6, w, DECODED_BYTES);
-    _tile_dpbf16ps(0, 4, 6);
-    if (s->both_panels) {
-        _tile_loadd(7, w + FP8_PANEL_BYTES, DECODED_BYTES);
-        _tile_dpbf16ps(1, 4, 7);
-    }
-    if (s->both_rows) {
+    if (tile == 4)
+        _tile_loadd(4, x, x_bytes);
+    if (tile == 5 && s->both_rows)
         _tile_loadd(5, x + TILE * s->run->x_stride, x_bytes);
-        _tile_dpbf16ps(2, 5, 6);
-        if (s->both_panels)
-            _tile_dpbf16ps(3, 5, 7);
-    }
+    if (tile == 6)
+        _tile_loadd(6, w, DECODED_BYTES);
+    if (tile == 7 && s->both_panels)
+        _tile_loadd(7, w + FP8_PANEL_BYTES, DECODED_BYTES);
 }
 
-/* The same for columns [begin, end). The first step decodes W as it goes, some columns ahead of
- * the tiles that read it: the tile unit leaves the vector units free. Tiles are loaded before the
- * stores of what is decoded meanwhile: behind them they would wait for those whose addresses
- * have the same lower 12 bits. */
-PANEL_FN void add_columns(const step *s, int64_t begin, int64_t end)
+/* An eighth of sums += x w^T for columns [col, col + 32), which are loaded, and of loading the next
+ * instead: each tile once nobody needs it. */
+PANEL_FN void multiply_part(const step *s, int64_t col, int part)
+{
+    static const int loaded[PARTS] = {0, 0, 4, 0, 6, 0, 5, 7};
+    if (part == 0)
+        _tile_dpbf16ps(0, 4, 6);
+    if (part == 1 && s->both_panels)
+        _tile_dpbf16ps(1, 4, 7);
+    if (part == 3 && s->both_rows)
+        _tile_dpbf16ps(2, 5, 6);
+    if (part == 5 && s->both_rows && s->both_panels)
+        _tile_dpbf16ps(3, 5, 7);
+    if (loaded[part] && col + TILE_X_COLS < s->run->k)
+        load_tile(s, col + TILE_X_COLS, loaded[part]);
+}
+
+/* Before the first columns: they are loaded, and decoded as far ahead as `decodes` (a literal) will
+ * go on from. */
+PANEL_FN void begin_columns(const step *s, const decoder *d, int64_t *segment, bool decodes,
+                            bool folded)
+{
+    for (int64_t col = 0; decodes && col < fp8_min_i64(AHEAD_COLS, s->run->k); col += TILE_X_COLS)
+        for (int part = 0; part < PARTS; part++)
+            decode_part(s, d, col, segment, part, folded);
+    for (int tile = 4; tile < TILES; tile++)
+        load_tile(s, 0, tile);
+}
+
+/* sums += x[rows, columns] w[panels, columns]^T for columns [begin, end), whose first are loaded
+ * unless they are the first of all; afterwards those behind the last are. The tile unit leaves the
+ * vector units free, but the processor looks only so far ahead: so the first step decodes W in
+ * parts between the instructions for tiles, some columns ahead of those that read it. */
+PANEL_FN void walk_columns(const step *s, int64_t begin, int64_t end, bool decodes, bool folded)
 {
     const decoder d = decoder_of(s->run->code);
     int64_t segment = 0; /* of w_fold */
-    if (s->first && begin == 0)
-        for (int64_t col = 0; col < fp8_min_i64(AHEAD_COLS, s->run->k); col += TILE_X_COLS)
-            decode_columns(s, &d, col, &segment);
+    if (begin == 0)
+        begin_columns(s, &d, &segment, decodes, folded);
     for (int64_t col = begin; col < end; col += TILE_X_COLS) {
-        multiply_columns(s, col);
-        if (s->first && col + AHEAD_COLS < s->run->k)
-            decode_columns(s, &d, col + AHEAD_COLS, &segment);
+        const bool ahead = decodes && col + AHEAD_COLS < s->run->k;
+        PANEL_UNROLL
+        for (int part = 0; part < PARTS; part++) {
+            multiply_part(s, col, part);
+            if (ahead)
+                decode_part(s, &d, col + AHEAD_COLS, &segment, part, folded);
+        }
     }
+}
+
+static void add_columns(const step *s, int64_t begin, int64_t end)
+{
+    if (!s->first)
+        walk_columns(s, begin, end, false, false);
+    else if (!s->run->w_fold)
+        walk_columns(s, begin, end, true, false);
+    else
+        walk_columns(s, begin, end, true, true);
 }
 
 /* c[rows, 16 * panels] += a segment's sums, scaled. */
