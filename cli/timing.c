@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LEAST_SAMPLE 3e-4 /* seconds, so that the step of the clock is nothing */
+#define LEAST_SAMPLE 3e-4 /* seconds, so that the step of the clock is nothing, .. */
+#define LONG_SAMPLE  3e-3 /* .. and of what has settled worth the wait */
+#define SETTLE       0.05 /* OpenBLAS's threads spin for 2^26 cycles, libgomp's for some 10 ms */
 
 double cli_now(void)
 {
@@ -31,12 +33,22 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Calls that do not count keep its own threads awake until the others' sleep: a pause would send
+ * all to sleep, and a virtual machine gives idle processors away. */
+static double sample(const cli_timed *item)
+{
+    const double settled = cli_now() + SETTLE;
+    while (item->settles && cli_now() < settled)
+        item->call(item->arg);
+    return once(item, item->calls);
+}
+
 /* The first call, which may make things that later ones find, does not count. */
 static void warm_up(cli_timed *item)
 {
     once(item, 1);
     const double seconds = once(item, 1);
-    item->calls = 1 + (int64_t)(LEAST_SAMPLE / (seconds + 1e-9));
+    item->calls = 1 + (int64_t)((item->settles ? LONG_SAMPLE : LEAST_SAMPLE) / (seconds + 1e-9));
 }
 
 int cli_time(cli_timed *items, int count, double seconds)
@@ -47,7 +59,7 @@ int cli_time(cli_timed *items, int count, double seconds)
     const double end = cli_now() + seconds;
     while (rounds < CLI_LEAST_ROUNDS || (rounds < CLI_MOST_ROUNDS && cli_now() < end)) {
         for (int i = 0; i < count; i++)
-            items[i].samples[rounds] = once(&items[i], items[i].calls);
+            items[i].samples[rounds] = sample(&items[i]);
         rounds++;
     }
     for (int i = 0; i < count; i++) {

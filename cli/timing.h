@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * timing.h - several things timed side by side: a round times each once, in turn, so that what
- * disturbs the machine disturbs all. */
+ * disturbs the machine disturbs all. Things with threads of their own disturb each other: threads
+ * that wait for more work spin for a while, on the cores of whoever comes next. */
 #ifndef FP8_CLI_TIMING_H
 #define FP8_CLI_TIMING_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +17,7 @@
 typedef struct cli_timed {
     void (*call)(void *arg);
     void *arg;
+    bool settles;        /* is called until other things' threads sleep, each time */
     double median, best; /* seconds a call; set */
     int64_t calls;       /* in a round; set */
     double samples[CLI_MOST_ROUNDS];

@@ -60,6 +60,8 @@ static void time_linear(bench *b, cli_linear_case *c)
         place[i] = count;
         times[count++] = (cli_timed){.call = cases[i].call, .arg = cases[i].state};
     }
+    for (int i = 0; i < count; i++)
+        times[i].settles = count > 1;
     const int rounds = cli_time(times, count, b->seconds * count);
     for (int i = b->report.peer_count - 1; i >= 0; i--) { /* each to its own place, last first */
         times[1 + i] = place[i] > 0 ? times[place[i]] : (cli_timed){0};
