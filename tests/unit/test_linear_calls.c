@@ -8,6 +8,7 @@
 #include "support/levels.h"
 #include "support/oracle.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -51,9 +52,11 @@ static fp8_linear_desc channel_desc(fp8_activation activation)
     return desc;
 }
 
-static fp8_linear *linear_new(const fp8_context *ctx, fp8_activation activation)
+/* x_rows: 1 = X has a scale a row, 0 = one. */
+static fp8_linear *linear_with(const fp8_context *ctx, fp8_activation activation, int64_t x_rows)
 {
-    const fp8_linear_desc desc = channel_desc(activation);
+    fp8_linear_desc desc = channel_desc(activation);
+    desc.x.grid.rows = x_rows;
     const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
     const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, N, 1);
     const fp8_tensor b = fp8_vector(bias_values, FP8_F32, N);
@@ -62,6 +65,11 @@ static fp8_linear *linear_new(const fp8_context *ctx, fp8_activation activation)
     if (fp8_linear_create(ctx, &desc, &w, &s, &b, &linear, &err) != FP8_OK)
         fail_msg("%s", err.msg);
     return linear;
+}
+
+static fp8_linear *linear_new(const fp8_context *ctx, fp8_activation activation)
+{
+    return linear_with(ctx, activation, 1);
 }
 
 static fp8_status run_with(const fp8_linear *linear, const fp8_tensor *x, fp8_tensor *y,
@@ -90,11 +98,45 @@ static void backwards(void *user, int64_t n, void (*body)(void *arg, int64_t i),
         body(arg, i);
 }
 
-/* y[M,N] and then dx[M,K] of that y, for x of a dtype. */
-static void run_both_ways(const fp8_context *ctx, fp8_activation activation, fp8_dtype dtype,
-                          float *y)
+typedef struct share {
+    void (*body)(void *arg, int64_t i);
+    void *arg;
+    int64_t i;
+} share;
+
+static void *do_share(void *arg)
 {
-    fp8_linear *linear = linear_new(ctx, activation);
+    const share *s = arg;
+    s->body(s->arg, s->i);
+    return NULL;
+}
+
+/* A pool of threads that are made for each loop, some tasks at a time. */
+static void crowd(void *user, int64_t n, void (*body)(void *arg, int64_t i), void *arg)
+{
+    enum { MOST = 8 };
+    (void)user;
+    for (int64_t first = 0; first < n; first += MOST) {
+        const int64_t count = n - first < MOST ? n - first : MOST;
+        pthread_t thread[MOST];
+        share shares[MOST];
+        for (int64_t i = 0; i < count; i++) {
+            shares[i] = (share){body, arg, first + i};
+            assert_int_equal(pthread_create(&thread[i], NULL, do_share, &shares[i]), 0);
+        }
+        for (int64_t i = 0; i < count; i++)
+            pthread_join(thread[i], NULL);
+    }
+}
+
+/* y[M,N] and then dx[M,K] of that y, for x in bf16 (even kinds) or fp32, which is not quantized,
+ * has one scale, or a scale a row. */
+static void run_both_ways(const fp8_context *ctx, int kind, float *y)
+{
+    static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F32}; /* pairs of x_bits are F32 as well */
+    const fp8_activation activation = kind < 2 ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_DYNAMIC;
+    const fp8_dtype dtype = dtypes[kind % 2];
+    fp8_linear *linear = linear_with(ctx, activation, kind / 4);
     const fp8_tensor x = fp8_matrix(x_bits, dtype, M, K);
     fp8_tensor ty = fp8_matrix(y, FP8_F32, M, N), dx = fp8_matrix(y + M * N, FP8_F32, M, K);
     uint64_t bytes;
@@ -112,26 +154,25 @@ static void bits_do_not_depend_on_threads(void **state)
 {
     (void)state;
     static float expected[M * N + M * K], got[M * N + M * K];
-    static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F32}; /* pairs of x_bits are F32 as well */
     int calls = 0;
     for (int isa = 0; isa < LEVEL_COUNT; isa++) {
-        static const int threads[] = {1, 3, 5};
-        fp8_context *contexts[3];
-        for (int i = 0; i < 3; i++)
+        static const int threads[] = {1, 3, 5, 4};
+        fp8_context *contexts[4];
+        for (int i = 0; i < 4; i++)
             contexts[i] = context_at_level((fp8_isa)isa, threads[i]);
         if (!contexts[0])
             continue;
         contexts[2]->parallel_for = backwards;
         contexts[2]->parallel_user = &calls;
-        for (int kind = 0; kind < 4; kind++) {
-            const fp8_activation activation = (fp8_activation)(kind / 2);
-            run_both_ways(contexts[0], activation, dtypes[kind % 2], expected);
-            for (int i = 1; i < 3; i++) {
-                run_both_ways(contexts[i], activation, dtypes[kind % 2], got);
+        contexts[3]->parallel_for = crowd;
+        for (int kind = 0; kind < 6; kind++) {
+            run_both_ways(contexts[0], kind, expected);
+            for (int i = 1; i < 4; i++) {
+                run_both_ways(contexts[i], kind, got);
                 assert_memory_equal(got, expected, sizeof got);
             }
         }
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             fp8_context_free(contexts[i]);
     }
     assert_true(calls > 0);
