@@ -4,6 +4,7 @@
  * asked for, forgotten, made again; docs/layers.md has the drawing. Pieces are the load's. */
 #include "layer/layer.h"
 #include "base/size.h"
+#include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
 #include <string.h>
@@ -121,7 +122,7 @@ fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc *desc, 
     FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "layer: %s is NULL",
                 desc ? "out" : "the descriptor");
     *out = NULL;
-    FP8_TRY(fp8_need_cpu(ctx, "layer", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "layer: the context is NULL");
     FP8_FAIL_IF(desc->struct_bytes != sizeof *desc, err, FP8_E_ARGUMENT,
                 "layer: struct_bytes is %u, this library knows %zu", desc->struct_bytes,
                 sizeof *desc);
@@ -156,25 +157,47 @@ void fp8_layer_free(fp8_layer *layer)
 
 /* ---- taking a weight ------------------------------------------------------------------------- */
 
-/* The lock is held to write. */
-static void replace(fp8_layer *layer, fp8_linear *fresh)
+/* The lock is held to write. *stays: `fresh` is the layer's linear now, and not only its contents;
+ * else, and after an error, it is the caller's. */
+static fp8_status replace(fp8_layer *layer, fp8_linear *fresh, bool *stays, fp8_error *err)
 {
+    bool assigned = false;
+    *stays = false;
+    if (layer->linear)
+        FP8_TRY(fp8_linear_assign(layer->linear, fresh, &assigned, err));
     layer->reloads += layer->linear != NULL;
     layer->had_codes = true;
-    if (layer->linear && fp8_linear_assign(layer->linear, fresh)) {
-        fp8_linear_free(fresh);
-        return;
-    }
+    if (assigned)
+        return FP8_OK;
     fp8_linear_free(layer->linear);
     layer->linear = fresh;
+    *stays = true;
+    return FP8_OK;
 }
 
-void fp8_layer_take_loaded(fp8_layer *layer, fp8_linear *fresh)
+/* The same for one that is nobody's afterwards. */
+static fp8_status replace_by(fp8_layer *layer, fp8_linear *fresh, fp8_error *err)
 {
+    bool stays;
+    const fp8_status status = replace(layer, fresh, &stays, err);
+    if (!stays)
+        fp8_linear_free(fresh);
+    return status;
+}
+
+fp8_status fp8_layer_take_loaded(fp8_layer *layer, fp8_build *build, fp8_error *err)
+{
+    bool stays;
     fp8_lock_write(layer->lock);
-    replace(layer, fresh);
-    forget_source(layer);
+    const fp8_status status = replace(layer, build->linear, &stays, err);
+    if (status == FP8_OK) {
+        forget_source(layer);
+        fp8_linear *fresh = fp8_build_end(build);
+        if (!stays)
+            fp8_linear_free(fresh);
+    }
     fp8_lock_end_write(layer->lock);
+    return status;
 }
 
 static bool needs_codes(const fp8_layer *layer, uint64_t version)
@@ -203,7 +226,7 @@ static fp8_status materialize(fp8_layer *layer, uint64_t version, fp8_error *err
                               "source or load it again"
                             : "no weight was set or loaded");
     FP8_TRY(quantize(layer, &layer->source, &fresh, err));
-    replace(layer, fresh);
+    FP8_TRY(replace_by(layer, fresh, err));
     layer->version = layer->desc.source == FP8_SOURCE_KEEP ? version : layer->source.version;
     if (layer->desc.source == FP8_SOURCE_DISCARD)
         forget_source(layer);
@@ -212,24 +235,52 @@ static fp8_status materialize(fp8_layer *layer, uint64_t version, fp8_error *err
 
 /* ---- the source ------------------------------------------------------------------------------ */
 
-/* to[rows, cols], contiguous, = from. Returns the end of it. */
-static char *copy_matrix(char *to, const fp8_tensor *from, fp8_tensor *view)
+/* to[rows, cols], contiguous, = from, which the host has. */
+static void copy_elements(char *to, const fp8_tensor *from)
 {
     const size_t bytes = (size_t)fp8_dtype_bits(from->dtype) / 8;
     const int64_t rows = from->shape[0], cols = from->shape[1];
-    *view = fp8_matrix(to, from->dtype, rows, cols);
+    const fp8_tensor view = fp8_matrix(to, from->dtype, rows, cols);
     for (int64_t i = 0; i < rows; i++) {
         if (from->stride[1] == 1 && cols > 0)
-            memcpy(fp8_element_at(view, i, 0), fp8_element_at(from, i, 0), (size_t)cols * bytes);
+            memcpy(fp8_element_at(&view, i, 0), fp8_element_at(from, i, 0), (size_t)cols * bytes);
         else
             for (int64_t j = 0; j < cols; j++)
-                memcpy(fp8_element_at(view, i, j), fp8_element_at(from, i, j), bytes);
+                memcpy(fp8_element_at(&view, i, j), fp8_element_at(from, i, j), bytes);
     }
-    return to + (size_t)(rows * cols) * bytes;
 }
 
-/* *s with its views in memory of its own. */
-static fp8_status own_source(const fp8_context *ctx, fp8_layer_source *s, fp8_error *err)
+/* *to moves on past the contiguous copy, and *view is of that. */
+static fp8_status copy_matrix(const fp8_context *ctx, char **to, const fp8_tensor *from,
+                              fp8_tensor *view, fp8_error *err)
+{
+    const int64_t rows = from->shape[0], cols = from->shape[1];
+    *view = fp8_matrix(*to, from->dtype, rows, cols);
+    *to += rows * cols * (fp8_dtype_bits(from->dtype) / 8);
+    if (ctx->cuda)
+        return fp8_cuda_fetch(ctx, from, view->data, err);
+    copy_elements(view->data, from);
+    return FP8_OK;
+}
+
+static fp8_status copy_source(const fp8_context *ctx, fp8_layer_source *s, const fp8_tensor *weight,
+                              const fp8_tensor *bias, fp8_error *err)
+{
+    char *room = s->memory;
+    FP8_TRY(copy_matrix(ctx, &room, weight, &s->weight, err));
+    if (!bias->data)
+        return FP8_OK;
+    fp8_tensor column = fp8_matrix(bias->data, bias->dtype, bias->shape[0], 1), copy;
+    column.stride[0] = bias->stride[0];
+    FP8_TRY(copy_matrix(ctx, &room, &column, &copy, err));
+    s->bias = fp8_vector(copy.data, bias->dtype, bias->shape[0]);
+    return FP8_OK;
+}
+
+/* *s with its views in memory of its own, ctx's on the host; `from` is the context of the device
+ * that it may lie on. */
+static fp8_status own_source(const fp8_context *ctx, const fp8_context *from, fp8_layer_source *s,
+                             fp8_error *err)
 {
     const fp8_tensor weight = s->weight, bias = s->bias;
     const int64_t n = bias.data ? bias.shape[0] : 0;
@@ -238,14 +289,12 @@ static fp8_status own_source(const fp8_context *ctx, fp8_layer_source *s, fp8_er
     s->memory = fp8_alloc(ctx, s->bytes);
     FP8_FAIL_IF(!s->memory, err, FP8_E_NO_MEMORY, "no memory to copy the source, %llu bytes",
                 (unsigned long long)s->bytes);
-    char *end = copy_matrix(s->memory, &weight, &s->weight);
-    if (bias.data) {
-        fp8_tensor column = fp8_matrix(bias.data, bias.dtype, n, 1), copy;
-        column.stride[0] = bias.stride[0];
-        (void)copy_matrix(end, &column, &copy);
-        s->bias = fp8_vector(end, bias.dtype, n);
+    const fp8_status status = copy_source(from, s, &weight, &bias, err);
+    if (status != FP8_OK) {
+        fp8_release(ctx, s->memory);
+        s->memory = NULL;
     }
-    return FP8_OK;
+    return status;
 }
 
 static fp8_status check_source(const fp8_layer *layer, const fp8_tensor *weight,
@@ -259,29 +308,37 @@ static fp8_status check_source(const fp8_layer *layer, const fp8_tensor *weight,
     return fp8_linear_check(layer->ctx, &layer->desc.linear, weight, NULL, bias, err);
 }
 
+/* The lock is held to write. made: codes stand there already. */
+static void take_source(fp8_layer *layer, const fp8_layer_source *s, bool made)
+{
+    forget_source(layer);
+    if (!made)
+        fp8_linear_free(layer->linear), layer->linear = NULL;
+    if (!(made && layer->desc.source == FP8_SOURCE_DISCARD))
+        layer->source = *s;
+    layer->version = s->version;
+}
+
 /* The source, and the linear if it is to be made now, replace what was there. */
 static fp8_status set_source(fp8_layer *layer, fp8_layer_source *s, fp8_error *err)
 {
     const bool lazy = layer->desc.lazy != 0, discard = layer->desc.source == FP8_SOURCE_DISCARD;
     fp8_linear *fresh = NULL;
     if (layer->desc.source == FP8_SOURCE_OFFLOAD || (discard && lazy))
-        FP8_TRY(own_source(layer->ctx, s, err));
+        FP8_TRY(own_source(layer->ctx, layer->ctx, s, err));
     const fp8_status status = lazy ? FP8_OK : quantize(layer, s, &fresh, err);
     if (status != FP8_OK) {
         fp8_release(layer->ctx, s->memory);
         return status;
     }
     fp8_lock_write(layer->lock);
-    forget_source(layer);
-    if (fresh)
-        replace(layer, fresh);
-    else
-        fp8_linear_free(layer->linear), layer->linear = NULL;
-    if (!(fresh && discard))
-        layer->source = *s;
-    layer->version = s->version;
+    const fp8_status replaced = fresh ? replace_by(layer, fresh, err) : FP8_OK;
+    if (replaced == FP8_OK)
+        take_source(layer, s, fresh != NULL);
     fp8_lock_end_write(layer->lock);
-    return FP8_OK;
+    if (replaced != FP8_OK)
+        fp8_release(layer->ctx, s->memory);
+    return replaced;
 }
 
 fp8_status fp8_layer_set_source(fp8_layer *layer, const fp8_tensor *weight, const fp8_tensor *bias,
@@ -304,8 +361,7 @@ static fp8_status set_bias(const fp8_layer *layer, const fp8_tensor *bias, fp8_e
     FP8_FAIL_IF(layer->source.given, err, FP8_E_STATE, "its bias comes with its source");
     FP8_FAIL_IF(!layer->linear, err, FP8_E_STATE, "a bias for a weight that was not set or loaded");
     FP8_TRY(fp8_linear_check_bias(bias, layer->cut.n, err));
-    fp8_linear_set_bias(layer->linear, bias);
-    return FP8_OK;
+    return fp8_linear_set_bias(layer->linear, bias, err);
 }
 
 static fp8_status set_bias_alone(fp8_layer *layer, const fp8_tensor *bias, fp8_error *err)
@@ -410,15 +466,30 @@ void fp8_layer_release(fp8_layer *layer)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
+/* *own: the copy needs a source of its own, since the layer holds it, or since it lies on a device
+ * that the copy is not on. */
+static fp8_status must_own(const fp8_layer *from, const fp8_layer *to, bool *own, fp8_error *err)
+{
+    const fp8_layer_source *s = &from->source;
+    *own = s->memory != NULL;
+    if (*own || !s->given || !from->ctx->cuda ||
+        (to->ctx->cuda && fp8_cuda_is_same(from->ctx, to->ctx)))
+        return FP8_OK;
+    FP8_TRY(fp8_cuda_find(from->ctx, s->weight.data, own, err));
+    return *own ? FP8_OK : fp8_cuda_find(from->ctx, s->bias.data, own, err);
+}
+
 static fp8_status copy_contents(const fp8_layer *from, fp8_layer *to, fp8_error *err)
 {
+    bool own;
+    FP8_TRY(must_own(from, to, &own, err));
     to->source = from->source;
     to->source.memory = NULL;
     to->version = from->version;
     to->had_codes = from->had_codes;
     to->reloads = from->reloads;
-    if (from->source.memory)
-        FP8_TRY(own_source(to->ctx, &to->source, err));
+    if (own)
+        FP8_TRY(own_source(to->ctx, from->ctx, &to->source, err));
     return from->linear ? fp8_linear_copy(to->ctx, from->linear, &to->linear, err) : FP8_OK;
 }
 

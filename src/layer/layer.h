@@ -8,6 +8,7 @@
 
 #include "layer/cut.h"
 #include "layer/lock.h"
+#include "op/linear_build.h"
 
 /* A weight that the layer can be made of: views of the caller's memory, or of `memory`. */
 typedef struct fp8_layer_source {
@@ -32,9 +33,10 @@ struct fp8_layer {
 };
 
 /* A weight that was loaded takes the place of the one that stands there, at its address if they are
- * alike, or becomes the first; a source is forgotten. Owns `fresh` from now on. Waits for those who
- * hold the layer, of whom this thread is none. */
-void fp8_layer_take_loaded(fp8_layer *layer, fp8_linear *fresh);
+ * alike, or becomes the first; a source is forgotten. Waits for those who hold the layer, of whom
+ * this thread is none. Owns the build's linear from now on, unless it fails. Errors, on CUDA:
+ * DEVICE, STATE. */
+fp8_status fp8_layer_take_loaded(fp8_layer *layer, fp8_build *build, fp8_error *err);
 
 /* Error: STATE, this thread holds the layer, and would wait for itself, or another, and might wait
  * for a thread that waits for it. */

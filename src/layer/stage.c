@@ -262,28 +262,30 @@ static float least(const float *values, int64_t n)
 
 /* Brings the codes of all parts to the largest of their scales. What has one scale already keeps
  * its codes. */
-static float merge_parts(fp8_stage *s)
+static fp8_status merge_parts(fp8_stage *s, fp8_error *err)
 {
     const fp8_cut_plan *cut = &s->layer->cut;
     const float most = largest(s->part_scale, cut->parts);
+    if (!(least(s->part_scale, cut->parts) < most))
+        return FP8_OK;
     for (int64_t p = 0; p < cut->parts; p++) {
         uint8_t to[256];
         fp8_merge_table(s->part_scale[p], most, to);
-        if (least(s->part_scale, cut->parts) < most)
-            fp8_build_map(&s->build, cut->share[p].row, cut->share[p].rows, to);
+        FP8_TRY(fp8_build_map(&s->build, cut->share[p].row, cut->share[p].rows, to, err));
     }
-    return most;
+    for (int64_t p = 0; p < cut->parts; p++)
+        s->part_scale[p] = most; /* so that it is not done twice */
+    return FP8_OK;
 }
 
 /* One scale, or one a part. */
 static fp8_status put_part_scales(fp8_stage *s, fp8_error *err)
 {
     const int64_t parts = s->layer->cut.parts;
-    float most;
     fp8_tensor scales = fp8_matrix(s->part_scale, FP8_F32, parts, 1);
     if (s->layer->desc.merge_scales && parts > 1) {
-        most = merge_parts(s);
-        scales = fp8_matrix(&most, FP8_F32, 1, 1);
+        FP8_TRY(merge_parts(s, err));
+        scales.shape[0] = 1;
     }
     return fp8_build_scales(&s->build, &scales, 0, 0, err);
 }
@@ -301,7 +303,8 @@ fp8_status fp8_stage_finish(fp8_stage *s, fp8_error *err)
     }
     if (input.rows > 0)
         s->build.linear->plan.desc.x_static = largest(s->input_scale, input.rows);
-    fp8_layer_take_loaded(s->layer, fp8_build_end(&s->build));
+    FP8_TRY(fp8_build_finish(&s->build, err));
+    FP8_TRY(fp8_layer_take_loaded(s->layer, &s->build, err));
     fp8_release(s->ctx, s->amax);
     fp8_release(s->ctx, s->operand);
     s->amax = s->operand = NULL;

@@ -85,8 +85,8 @@ fp8_status fp8_stage_fill_scales(fp8_stage *stage, fp8_load_param param, fp8_rec
                                  fp8_error *err);
 /* Every element of each parameter has been written. */
 bool fp8_stage_is_whole(const fp8_stage *stage);
-/* Gives a whole weight to the layer; waits for those who hold it. Errors: NO_MEMORY, UNSUPPORTED.
- */
+/* Gives a whole weight to the layer; waits for those who hold it. Errors: NO_MEMORY, UNSUPPORTED;
+ * on CUDA DEVICE and STATE, after which it can be tried again. */
 fp8_status fp8_stage_finish(fp8_stage *stage, fp8_error *err);
 
 /* Elements of a parameter that are expected, as a matrix at (0,0); no rows if none is. */

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "layer/stage.h"
 #include "number/dtype.h"
+#include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
 #include <math.h>
@@ -14,7 +15,8 @@
 typedef struct writing {
     fp8_stage *stage;
     const fp8_load_piece *piece;
-    fp8_tensor data; /* of the piece, as a matrix */
+    fp8_tensor data; /* of the piece, as a matrix on the host */
+    void *copy;      /* which it is, where the piece lies on a device; NULL: it is the caller's */
     fp8_rects fresh; /* scratch */
     fp8_fragment *fragments;
     int64_t count, room;
@@ -105,6 +107,25 @@ static fp8_status check_expected(const fp8_stage *s, const fp8_load_piece *p, fp
     FP8_FAIL_IF(p->param == FP8_PARAM_SCALE && s->kind == FP8_STAGE_HIGH &&
                     !d->linear.w.static_scales,
                 err, FP8_E_STATE, "the weight came in high precision and makes its own scales");
+    return FP8_OK;
+}
+
+/* A piece that lies on the layer's device comes to the host, where pieces are cut and quantized. */
+static fp8_status bring_home(writing *w, fp8_error *err)
+{
+    const fp8_context *ctx = w->stage->ctx;
+    const int64_t rows = w->data.shape[0], cols = w->data.shape[1];
+    const int64_t bytes = rows * cols * (fp8_dtype_bits(w->data.dtype) / 8);
+    bool away = false;
+    if (ctx->cuda && bytes > 0)
+        FP8_TRY(fp8_cuda_find(ctx, w->data.data, &away, err));
+    if (!away)
+        return FP8_OK;
+    w->copy = fp8_alloc(ctx, (uint64_t)bytes);
+    FP8_FAIL_IF(!w->copy, err, FP8_E_NO_MEMORY, "no memory for %lld bytes from the device",
+                (long long)bytes);
+    FP8_TRY(fp8_cuda_fetch(ctx, &w->data, w->copy, err));
+    w->data = fp8_matrix(w->copy, w->data.dtype, rows, cols);
     return FP8_OK;
 }
 
@@ -268,7 +289,7 @@ static fp8_status take_weight(const writing *w, fp8_error *err)
         return fp8_stage_take_high(s, w->fragments, w->count, err);
     for (int64_t i = 0; i < w->count; i++) {
         const fp8_fragment *f = &w->fragments[i];
-        fp8_build_codes(&s->build, &f->data, f->at.row, f->at.col);
+        FP8_TRY(fp8_build_codes(&s->build, &f->data, f->at.row, f->at.col, err));
     }
     return FP8_OK;
 }
@@ -329,6 +350,7 @@ static fp8_status write_piece(writing *w, fp8_error *err)
     FP8_TRY(as_matrix(&w->piece->data, w->piece->param, &w->data, err));
     FP8_TRY(check_dtype(w->piece->param, w->data.dtype, err));
     FP8_TRY(check_place(w, err));
+    FP8_TRY(bring_home(w, err));
     FP8_TRY(settle_for(s, w->piece, err));
     FP8_TRY(find_fragments(w, err));
     if (s->kind == FP8_STAGE_UNKNOWN)
@@ -353,6 +375,7 @@ fp8_status fp8_stage_write(fp8_stage *s, const fp8_load_piece *piece, fp8_error 
         fp8_stage_unsettle(s);
     fp8_rects_free(s->ctx, &w.fresh);
     fp8_release(s->ctx, w.fragments);
+    fp8_release(s->ctx, w.copy);
     const char *name = fp8_param_name(piece->param);
     if (status != FP8_OK && s->layer->cut.parts > 1 && piece->part >= 0)
         (void)fp8_error_prefix(err, "%s of part %d", name, piece->part);

@@ -27,7 +27,7 @@ fp8_status fp8_load_create(const fp8_context *ctx, const fp8_load_desc *desc, fp
     const fp8_load_desc *d = desc ? desc : &defaults;
     FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "load: out is NULL");
     *out = NULL;
-    FP8_TRY(fp8_need_cpu(ctx, "load", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "load: the context is NULL");
     FP8_TRY(check_desc(d, err));
     fp8_load *load = fp8_alloc_zeroed(ctx, 1, sizeof *load);
     char *spill = d->spill ? fp8_copy_text(ctx, d->spill, strlen(d->spill)) : NULL;

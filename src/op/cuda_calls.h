@@ -7,7 +7,7 @@
 #ifndef FP8_OP_CUDA_CALLS_H
 #define FP8_OP_CUDA_CALLS_H
 
-#include "op/linear.h"
+#include "op/linear_build.h"
 #include "op/quantize.h"
 
 /* FP8_NAN_REFUSE: waits, and errors are also NAN and NO_MEMORY; but in a captured stream NaN is
@@ -34,8 +34,18 @@ fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_
 fp8_status fp8_cuda_linear_create(const fp8_context *ctx, const fp8_linear_plan *plan,
                                   const fp8_tensor *w, const fp8_tensor *w_scales,
                                   const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
-/* In the same context. */
-fp8_status fp8_cuda_linear_copy(const fp8_linear *from, fp8_linear **out, fp8_error *err);
+/* Whether two contexts are of one CUDA device. */
+bool fp8_cuda_is_same(const fp8_context *a, const fp8_context *b);
+/* Into a context of the same device. */
+fp8_status fp8_cuda_linear_copy(const fp8_context *ctx, const fp8_linear *from, fp8_linear **out,
+                                fp8_error *err);
+/* *to = *from, which is like it, at to's addresses; waits for all that is at work on the device,
+ * and until it is done. */
+fp8_status fp8_cuda_linear_assign(fp8_linear *to, const fp8_linear *from, fp8_error *err);
+/* Another bias, or none (NULL), in place; waits likewise. */
+fp8_status fp8_cuda_linear_set_bias(fp8_linear *linear, const fp8_tensor *bias, fp8_error *err);
+/* host[n] = the bias. */
+fp8_status fp8_cuda_linear_get_bias(const fp8_linear *linear, float *host, fp8_error *err);
 void fp8_cuda_linear_free(fp8_linear *linear);
 /* The three numbers of bytes. */
 void fp8_cuda_linear_sizes(const fp8_linear *linear, fp8_linear_info *out);
@@ -53,6 +63,28 @@ fp8_status fp8_cuda_linear_refuse(const fp8_linear *linear, const fp8_tensor *x,
                                   fp8_error *err);
 fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy,
                                   const fp8_tensor *dx, void *stream, fp8_error *err);
+/* ---- a linear in the making; linear_build.h says what they do ---- */
+
+fp8_status fp8_cuda_build_begin(const fp8_context *ctx, const fp8_linear_plan *plan, fp8_build *out,
+                                fp8_error *err);
+fp8_status fp8_cuda_build_codes(const fp8_linear *linear, const fp8_tensor *codes, int64_t row,
+                                int64_t col, fp8_error *err);
+/* The CPU makes the codes, some rows at a time: half as many bytes go to the device. */
+fp8_status fp8_cuda_build_encode(const fp8_linear *linear, const fp8_quant *q, const fp8_tensor *x,
+                                 int64_t row0, const float *operand, int64_t row, int64_t col,
+                                 fp8_error *err);
+fp8_status fp8_cuda_build_map(const fp8_linear *linear, int64_t row, int64_t rows,
+                              const uint8_t to[256], fp8_error *err);
+fp8_status fp8_cuda_build_finish(fp8_build *build, fp8_error *err);
+
+/* ---- memory ---- */
+
+/* *on_device: whether data is memory that the device can read; else it is taken for the host's. */
+fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_device, fp8_error *err);
+/* The contiguous host[rows, cols] = t in t's dtype; t lies on either side, with any strides. Waits
+ * for the default stream. */
+fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *host, fp8_error *err);
+
 /* Candidate i for m rows of X in a dtype, of Y in bf16; as fp8_explain. */
 fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
                                    fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err);

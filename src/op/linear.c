@@ -117,8 +117,7 @@ static fp8_status fill(fp8_build *build, const fp8_tensor *w, const fp8_tensor *
     if (build->linear->plan.high != FP8_DTYPE_NONE)
         return fp8_build_quantize(build, w, err);
     FP8_TRY(fp8_build_scales(build, w_scales, 0, 0, err));
-    fp8_build_codes(build, w, 0, 0);
-    return FP8_OK;
+    return fp8_build_codes(build, w, 0, 0, err);
 }
 
 fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
@@ -133,11 +132,112 @@ fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc
         return fp8_cuda_linear_create(ctx, &plan, w, w_scales, bias, out, err);
     fp8_build build;
     FP8_TRY(fp8_build_begin(ctx, &plan, &build, err));
-    const fp8_status status = fill(&build, w, w_scales, bias, err);
-    if (status != FP8_OK)
-        fp8_build_drop(&build);
-    else
+    fp8_status status = fill(&build, w, w_scales, bias, err);
+    if (status == FP8_OK)
+        status = fp8_build_finish(&build, err);
+    if (status == FP8_OK)
         *out = fp8_build_end(&build);
+    else
+        fp8_build_drop(&build);
+    return status;
+}
+
+/* ---- copies ---- */
+
+static bool are_alike(const fp8_linear *to, const fp8_linear *from)
+{
+    const fp8_linear_plan *a = &to->plan, *b = &from->plan;
+    const fp8_grid p = a->desc.w_origin, q = b->desc.w_origin;
+    return a->n == b->n && a->k == b->k && a->code == b->code && a->scale == b->scale &&
+           a->unit_rows == b->unit_rows && a->unit_cols == b->unit_cols && p.rows == q.rows &&
+           p.cols == q.cols && a->desc.width_count == b->desc.width_count &&
+           a->x_unit_cols == b->x_unit_cols && to->memory_bytes == from->memory_bytes;
+}
+
+fp8_status fp8_linear_assign(fp8_linear *to, const fp8_linear *from, bool *done, fp8_error *err)
+{
+    *done = are_alike(to, from) && !to->cuda == !from->cuda;
+    if (*done && to->cuda) {
+        *done = fp8_cuda_is_same(to->ctx, from->ctx);
+        if (*done)
+            FP8_TRY(fp8_cuda_linear_assign(to, from, err));
+    } else if (*done) {
+        memcpy(aligned(to->memory), aligned(from->memory),
+               (size_t)(from->memory_bytes - (FP8_ALIGN - 1)));
+    }
+    if (!*done)
+        return FP8_OK;
+    to->has_bias = from->has_bias;
+    to->has_nan = from->has_nan;
+    to->w_folds = from->w_folds;
+    to->plan.desc.x_static = from->plan.desc.x_static;
+    return FP8_OK;
+}
+
+/* What a linear holds, on the host. */
+typedef struct contents {
+    fp8_tensor codes, scales;
+    float *bias; /* [n] */
+} contents;
+
+static void free_contents(const fp8_context *ctx, contents *c)
+{
+    fp8_release(ctx, c->codes.data);
+    fp8_release(ctx, c->scales.data);
+    fp8_release(ctx, c->bias);
+}
+
+/* Frees nothing when it fails. */
+static fp8_status take_contents(const fp8_context *ctx, const fp8_linear *l, contents *c,
+                                fp8_error *err)
+{
+    const fp8_linear_plan *p = &l->plan;
+    const uint64_t codes = (uint64_t)(p->n * p->k);
+    const int64_t scales = p->scale_rows * p->scale_cols;
+    void *code = fp8_alloc(ctx, codes);
+    void *scale = fp8_alloc(ctx, (uint64_t)(scales * (fp8_dtype_bits(p->scale) / 8)));
+    *c = (contents){fp8_matrix(code, p->code, p->n, p->k),
+                    fp8_matrix(scale, p->scale, p->scale_rows, p->scale_cols),
+                    fp8_alloc_zeroed(ctx, (uint64_t)p->n, sizeof(float))};
+    FP8_FAIL_IF(!code || !scale || !c->bias, err, FP8_E_NO_MEMORY,
+                "linear: no memory for %llu bytes", (unsigned long long)codes);
+    FP8_TRY(fp8_linear_export(l, &c->codes, &c->scales, err));
+    if (l->cuda)
+        return fp8_cuda_linear_get_bias(l, c->bias, err);
+    memcpy(c->bias, l->bias, (size_t)p->n * sizeof(float));
+    return FP8_OK;
+}
+
+static fp8_status put_contents(fp8_build *build, const fp8_linear *from, const contents *c,
+                               fp8_error *err)
+{
+    const fp8_linear_plan *p = &from->plan;
+    const fp8_quant made = {
+        .scale = p->scale, .grid_rows = p->scale_rows, .grid_cols = p->scale_cols};
+    const fp8_tensor bias = fp8_vector(c->bias, FP8_F32, p->n);
+    fp8_build_take_made(build, &made, c->scales.data, 0, 0);
+    if (from->has_bias)
+        fp8_build_bias(build, &bias, 0);
+    FP8_TRY(fp8_build_codes(build, &c->codes, 0, 0, err));
+    return fp8_build_finish(build, err);
+}
+
+/* From one device to another, by way of the host, where all of it is once more meanwhile. */
+static fp8_status copy_by_host(const fp8_context *ctx, const fp8_linear *from, fp8_linear **out,
+                               fp8_error *err)
+{
+    contents c;
+    fp8_build build = {0};
+    fp8_status status = take_contents(ctx, from, &c, err);
+    if (status == FP8_OK)
+        status = fp8_build_begin(ctx, &from->plan, &build, err);
+    if (status == FP8_OK)
+        status = put_contents(&build, from, &c, err);
+    free_contents(ctx, &c);
+    if (status == FP8_OK)
+        *out = fp8_build_end(&build);
+    else
+        fp8_build_drop(&build);
     return status;
 }
 
@@ -145,28 +245,15 @@ fp8_status fp8_linear_copy(const fp8_context *ctx, const fp8_linear *linear, fp8
                            fp8_error *err)
 {
     fp8_linear *l;
+    bool done;
+    if (ctx->cuda && linear->cuda && fp8_cuda_is_same(ctx, linear->ctx))
+        return fp8_cuda_linear_copy(ctx, linear, out, err);
+    if (ctx->cuda || linear->cuda)
+        return copy_by_host(ctx, linear, out, err);
     FP8_TRY(fp8_linear_allocate(ctx, &linear->plan, &l, err));
-    (void)fp8_linear_assign(l, linear);
+    (void)fp8_linear_assign(l, linear, &done, err);
     *out = l;
     return FP8_OK;
-}
-
-bool fp8_linear_assign(fp8_linear *to, const fp8_linear *from)
-{
-    const fp8_linear_plan *a = &to->plan, *b = &from->plan;
-    const fp8_grid p = a->desc.w_origin, q = b->desc.w_origin;
-    if (a->n != b->n || a->k != b->k || a->code != b->code || a->scale != b->scale ||
-        a->unit_rows != b->unit_rows || a->unit_cols != b->unit_cols || p.rows != q.rows ||
-        p.cols != q.cols || a->desc.width_count != b->desc.width_count ||
-        a->x_unit_cols != b->x_unit_cols || to->memory_bytes != from->memory_bytes)
-        return false;
-    memcpy(aligned(to->memory), aligned(from->memory),
-           (size_t)(from->memory_bytes - (FP8_ALIGN - 1)));
-    to->has_bias = from->has_bias;
-    to->has_nan = from->has_nan;
-    to->w_folds = from->w_folds;
-    to->plan.desc.x_static = b->desc.x_static;
-    return true;
 }
 
 fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_error *err)
@@ -174,8 +261,6 @@ fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_erro
     FP8_FAIL_IF(!linear || !out, err, FP8_E_ARGUMENT, "linear: %s is NULL",
                 linear ? "out" : "linear");
     *out = NULL;
-    if (linear->cuda)
-        return fp8_cuda_linear_copy(linear, out, err);
     return fp8_linear_copy(linear->ctx, linear, out, err);
 }
 

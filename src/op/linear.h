@@ -75,15 +75,16 @@ fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *e
  * widths filled in, the rest undefined. Error: NO_MEMORY. */
 fp8_status fp8_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *plan,
                                fp8_linear **out, fp8_error *err);
-/* fp8_linear_clone into another context. */
+/* fp8_linear_clone into another context, of this device or another. */
 fp8_status fp8_linear_copy(const fp8_context *ctx, const fp8_linear *linear, fp8_linear **out,
                            fp8_error *err);
-/* *to = *from, at to's addresses; false if they differ in shape or formats, and then nothing has
- * changed. Nobody may run `to` meanwhile. */
-bool fp8_linear_assign(fp8_linear *to, const fp8_linear *from);
+/* *to = *from, at to's addresses; *done is false if they differ in shape, formats or device, and
+ * then nothing has changed. Nobody may run `to` meanwhile; what runs on a device is waited for.
+ * Errors: DEVICE, STATE. */
+fp8_status fp8_linear_assign(fp8_linear *to, const fp8_linear *from, bool *done, fp8_error *err);
 
-/* Another bias, or none (NULL); it was checked. Nobody may run the linear meanwhile. */
-void fp8_linear_set_bias(fp8_linear *linear, const fp8_tensor *bias);
+/* Another bias, or none (NULL); it was checked. As fp8_linear_assign; also NO_MEMORY. */
+fp8_status fp8_linear_set_bias(fp8_linear *linear, const fp8_tensor *bias, fp8_error *err);
 
 /* That x_scales are there if X comes as codes, and what they must be; else NULL. */
 fp8_status fp8_linear_check_x_scales(const fp8_linear_plan *plan, int64_t m,

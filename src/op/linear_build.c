@@ -2,10 +2,11 @@
  *
  * linear_build.c - puts codes, scales and bias of a linear in their places. Threads share a piece
  * by panels of 16 rows, so that what is high precision is encoded 16 rows at a time into a worker's
- * own memory and packed from there. */
+ * own memory and packed from there. What is for a CUDA device is backend/cuda's. */
 #include "op/linear_build.h"
 #include "number/dtype.h"
 #include "op/crew.h"
+#include "op/cuda_calls.h"
 #include "op/pack.h"
 #include "op/quant_steps.h"
 #include "op/tensor_check.h"
@@ -17,6 +18,8 @@ fp8_status fp8_build_begin(const fp8_context *ctx, const fp8_linear_plan *plan, 
                            fp8_error *err)
 {
     *out = (fp8_build){0};
+    if (ctx->cuda)
+        return fp8_cuda_build_begin(ctx, plan, out, err);
     FP8_TRY(fp8_linear_allocate(ctx, plan, &out->linear, err));
     memset(out->linear->bias, 0, (size_t)plan->n * sizeof(float));
     out->nan_rows = fp8_alloc_zeroed(ctx, (uint64_t)plan->n, 1);
@@ -99,16 +102,22 @@ static void pack(packing *job, int64_t workers)
                      fp8_ceil_div(job->row + rows, FP8_PANEL_ROWS) - first, pack_task, job);
 }
 
-void fp8_build_codes(fp8_build *build, const fp8_tensor *codes, int64_t row, int64_t col)
+fp8_status fp8_build_codes(fp8_build *build, const fp8_tensor *codes, int64_t row, int64_t col,
+                           fp8_error *err)
 {
+    if (build->linear->cuda)
+        return fp8_cuda_build_codes(build->linear, codes, row, col, err);
     packing job = {.build = build, .x = codes, .row = row, .col = col};
     pack(&job, build->linear->ctx->threads);
+    return FP8_OK;
 }
 
 fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tensor *x, int64_t row0,
                             const float *operand, int64_t row, int64_t col, fp8_error *err)
 {
     const fp8_context *ctx = build->linear->ctx;
+    if (build->linear->cuda)
+        return fp8_cuda_build_encode(build->linear, q, x, row0, operand, row, col, err);
     const int64_t panels = fp8_ceil_div(x->shape[0], FP8_PANEL_ROWS) + 1;
     const int64_t workers = fp8_min_i64(ctx->threads, panels);
     packing job = {.build = build, .x = x, .row = row, .col = col, .q = q, .row0 = row0};
@@ -121,9 +130,12 @@ fp8_status fp8_build_encode(fp8_build *build, const fp8_quant *q, const fp8_tens
     return FP8_OK;
 }
 
-void fp8_build_map(fp8_build *build, int64_t row, int64_t rows, const uint8_t to[256])
+fp8_status fp8_build_map(fp8_build *build, int64_t row, int64_t rows, const uint8_t to[256],
+                         fp8_error *err)
 {
     const fp8_linear *l = build->linear;
+    if (l->cuda)
+        return fp8_cuda_build_map(l, row, rows, to, err);
     for (int64_t i = row; i < row + rows; i++)
         for (int64_t s = 0; s < l->cuts.count; s++)
             for (int64_t j = l->cuts.at[s]; j < l->cuts.at[s + 1]; j++) {
@@ -131,6 +143,16 @@ void fp8_build_map(fp8_build *build, int64_t row, int64_t rows, const uint8_t to
                 uint8_t *code = l->codes + fp8_panel_offset(i, place, l->cuts.columns);
                 *code = to[*code];
             }
+    return FP8_OK;
+}
+
+/* Where scale (row, col) is while the linear is made. */
+static uint8_t *scale_at(const fp8_build *build, int64_t row, int64_t col)
+{
+    const fp8_linear_plan *p = &build->linear->plan;
+    if (!build->scales)
+        return fp8_linear_scale_at(build->linear, row, col);
+    return build->scales + (row * p->scale_cols + col) * (fp8_dtype_bits(p->scale) / 8);
 }
 
 /* Each of them can be a scale of the plan. */
@@ -163,7 +185,7 @@ fp8_status fp8_build_scales(fp8_build *build, const fp8_tensor *scales, int64_t 
         for (int64_t c = 0; c < scales->shape[1]; c++) {
             const void *element = fp8_element_at(scales, r, c);
             const float value = from->load(element, 0);
-            memcpy(fp8_linear_scale_at(l, row + r, col + c), same ? element : &value,
+            memcpy(scale_at(build, row + r, col + c), same ? element : &value,
                    (size_t)(fp8_dtype_bits(l->plan.scale) / 8));
         }
     return FP8_OK;
@@ -176,15 +198,16 @@ void fp8_build_take_made(fp8_build *build, const fp8_quant *q, const void *scale
     const char *from = scales;
     for (int64_t r = 0; r < q->grid_rows; r++)
         for (int64_t c = 0; c < q->grid_cols; c++, from += bytes)
-            memcpy(fp8_linear_scale_at(build->linear, row + r, col + c), from, (size_t)bytes);
+            memcpy(scale_at(build, row + r, col + c), from, (size_t)bytes);
 }
 
 void fp8_build_bias(fp8_build *build, const fp8_tensor *bias, int64_t row)
 {
     const fp8_load_fn load = fp8_dtype_facts_of(bias->dtype)->load;
+    float *to = build->bias ? build->bias : build->linear->bias;
     build->linear->has_bias = true;
     for (int64_t i = 0; i < bias->shape[0]; i++)
-        build->linear->bias[row + i] = load(bias->data, i * bias->stride[0]);
+        to[row + i] = load(bias->data, i * bias->stride[0]);
 }
 
 static bool row_has_nan(const fp8_linear *l, int64_t row)
@@ -196,8 +219,10 @@ static bool row_has_nan(const fp8_linear *l, int64_t row)
     return false;
 }
 
-void fp8_linear_set_bias(fp8_linear *l, const fp8_tensor *bias)
+fp8_status fp8_linear_set_bias(fp8_linear *l, const fp8_tensor *bias, fp8_error *err)
 {
+    if (l->cuda)
+        return fp8_cuda_linear_set_bias(l, bias, err);
     const fp8_load_fn load = bias ? fp8_dtype_facts_of(bias->dtype)->load : NULL;
     for (int64_t i = 0; i < l->plan.n; i++) {
         l->bias[i] = load ? load(bias->data, i * bias->stride[0]) : 0.0f;
@@ -205,6 +230,7 @@ void fp8_linear_set_bias(fp8_linear *l, const fp8_tensor *bias)
             l->bias[i] = NAN;
     }
     l->has_bias = bias || l->has_nan;
+    return FP8_OK;
 }
 
 /* The three steps of a quantizer; work holds amax[units], operand[units] and the scales. */
@@ -234,9 +260,11 @@ fp8_status fp8_build_quantize(fp8_build *build, const fp8_tensor *w, fp8_error *
     return status;
 }
 
-fp8_linear *fp8_build_end(fp8_build *build)
+fp8_status fp8_build_finish(fp8_build *build, fp8_error *err)
 {
     fp8_linear *l = build->linear;
+    if (l->cuda)
+        return fp8_cuda_build_finish(build, err);
     l->has_nan = false;
     for (int64_t n = 0; n < l->plan.n; n++)
         if (build->nan_rows[n]) {
@@ -245,16 +273,21 @@ fp8_linear *fp8_build_end(fp8_build *build)
         }
     l->has_bias |= l->has_nan;
     l->w_folds = fp8_linear_w_folds(l);
+    return FP8_OK;
+}
+
+fp8_linear *fp8_build_end(fp8_build *build)
+{
+    fp8_linear *l = build->linear;
     fp8_release(l->ctx, build->nan_rows);
+    fp8_release(l->ctx, build->scales);
+    fp8_release(l->ctx, build->bias);
     *build = (fp8_build){0};
     return l;
 }
 
 void fp8_build_drop(fp8_build *build)
 {
-    if (!build->linear)
-        return;
-    fp8_release(build->linear->ctx, build->nan_rows);
-    fp8_linear_free(build->linear);
-    *build = (fp8_build){0};
+    if (build->linear)
+        fp8_linear_free(fp8_build_end(build));
 }

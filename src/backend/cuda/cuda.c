@@ -3,21 +3,31 @@
  * cuda.c - CUDA devices as contexts and callers see them: a context of a device finds out whether
  * driver and device will do, holds the device, and loads the kernels. */
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/upload.h"
 #include "base/context.h"
 
 #include <string.h>
 
-static fp8_status open_and_load(const fp8_driver *driver, int32_t index, fp8_cuda_device *device,
-                                fp8_error *err)
+static fp8_status load(const fp8_context *ctx, fp8_cuda_device *device, fp8_error *err)
+{
+    device->upload = fp8_cuda_upload_new(ctx);
+    FP8_FAIL_IF(!device->upload, err, FP8_E_NO_MEMORY, "context: no memory for what goes to %s",
+                device->label);
+    FP8_TRY(fp8_cuda_enter(device, err));
+    const fp8_status status = fp8_cuda_module_load(device, err);
+    fp8_cuda_leave(device);
+    return status;
+}
+
+static fp8_status open_and_load(const fp8_context *ctx, const fp8_driver *driver, int32_t index,
+                                fp8_cuda_device *device, fp8_error *err)
 {
     FP8_TRY(fp8_cuda_open(driver, index, device, err));
-    fp8_status status = fp8_cuda_enter(device, err);
-    if (status == FP8_OK) {
-        status = fp8_cuda_module_load(device, err);
-        fp8_cuda_leave(device);
-    }
-    if (status != FP8_OK)
+    const fp8_status status = load(ctx, device, err);
+    if (status != FP8_OK) {
+        fp8_cuda_upload_free(ctx, device, device->upload);
         fp8_cuda_close(device);
+    }
     return status;
 }
 
@@ -29,7 +39,7 @@ fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_devic
     FP8_TRY(fp8_driver_load(FP8_DRIVER_NAME, &driver, err));
     fp8_cuda_device *device = fp8_alloc(ctx, sizeof *device);
     FP8_FAIL_IF(!device, err, FP8_E_NO_MEMORY, "context: no memory for %zu bytes", sizeof *device);
-    fp8_status status = open_and_load(&driver, index, device, err);
+    fp8_status status = open_and_load(ctx, &driver, index, device, err);
     if (status == FP8_OK)
         *out = device;
     else
@@ -41,6 +51,7 @@ void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device)
 {
     if (!device)
         return;
+    fp8_cuda_upload_free(ctx, device, device->upload);
     fp8_cuda_module_unload(device);
     fp8_cuda_close(device);
     fp8_release(ctx, device);

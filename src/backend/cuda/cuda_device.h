@@ -5,7 +5,8 @@
  * runtime use, so their pointers and streams are good here; no context is ever created, and the one
  * that was current in a thread is current again when a function returns.
  *
- * A fp8_cuda_device does not change between open and close: any thread. */
+ * A fp8_cuda_device does not change between open and close, but for what waits in `upload`: any
+ * thread. */
 #ifndef FP8_BACKEND_CUDA_DEVICE_H
 #define FP8_BACKEND_CUDA_DEVICE_H
 
@@ -31,7 +32,8 @@ struct fp8_cuda_device {
     fp8_cu_device handle;
     fp8_cu_context primary; /* retained */
     fp8_cuda_facts facts;
-    fp8_cuda_module module; /* empty until fp8_cuda_module_load */
+    fp8_cuda_module module;         /* empty until fp8_cuda_module_load */
+    struct fp8_cuda_upload *upload; /* with a lock of its own; NULL until the context is made */
 };
 
 /* How many devices this process may use; 0 is no error. */

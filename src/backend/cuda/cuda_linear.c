@@ -2,7 +2,7 @@
  *
  * cuda_linear.c - the life of a linear on a CUDA device: create, copy, export, free. Scales and
  * bias go by way of the host, where they are checked and spread; codes from the device stay on it,
- * and a weight in high precision is quantized there. */
+ * and a weight in high precision is quantized where it lies. */
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/matrix.h"
 #include "number/dtype.h"
@@ -93,8 +93,8 @@ static fp8_status own_widths(fp8_linear *l, fp8_error *err)
     return FP8_OK;
 }
 
-static fp8_status allocate(const fp8_context *ctx, const fp8_linear_plan *plan, fp8_linear **out,
-                           fp8_error *err)
+fp8_status fp8_cuda_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                    fp8_linear **out, fp8_error *err)
 {
     const places at = places_of(plan);
     fp8_linear *l = fp8_alloc_zeroed(ctx, 1, sizeof *l);
@@ -164,9 +164,8 @@ static fp8_status place_read_scales(const fp8_linear *l, const void *scales, fp8
     return status;
 }
 
-/* Both forms of the scales, from given ones, which are checked, or, with NULL, from those that were
- * made in their place. */
-static fp8_status place_scales(const fp8_linear *l, const fp8_tensor *given, fp8_error *err)
+fp8_status fp8_cuda_linear_place_scales(const fp8_linear *l, const fp8_tensor *given, bool check,
+                                        fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
     const fp8_tensor made = fp8_matrix(l->cuda->scales, p->scale, p->scale_rows, p->scale_cols);
@@ -174,7 +173,7 @@ static fp8_status place_scales(const fp8_linear *l, const fp8_tensor *given, fp8
     FP8_FAIL_IF(!host, err, FP8_E_NO_MEMORY, "linear: no memory for %llu bytes",
                 (unsigned long long)scale_bytes_of(p));
     fp8_status status = fp8_cuda_fetch(l->ctx, given ? given : &made, host, err);
-    if (status == FP8_OK && given)
+    if (status == FP8_OK && given && check)
         status = check_scales(p, host, err);
     if (status == FP8_OK && given) {
         const fp8_tensor all = fp8_matrix(host, p->scale, p->scale_rows, p->scale_cols);
@@ -186,11 +185,10 @@ static fp8_status place_scales(const fp8_linear *l, const fp8_tensor *given, fp8
     return status;
 }
 
-/* The bias in fp32, as the host's or the device's has it. */
-static fp8_status place_bias(const fp8_linear *l, const fp8_tensor *bias, fp8_error *err)
+fp8_status fp8_cuda_linear_place_bias(const fp8_linear *l, const fp8_tensor *bias, fp8_error *err)
 {
     const int64_t n = l->plan.n;
-    if (!bias || n == 0)
+    if (n == 0)
         return FP8_OK;
     const fp8_tensor row = {bias->data, bias->dtype, 2, {1, n, 0, 0}, {0, bias->stride[0], 0, 0}};
     float *host = fp8_alloc_zeroed(l->ctx, 2 * (uint64_t)n, sizeof *host);
@@ -203,6 +201,30 @@ static fp8_status place_bias(const fp8_linear *l, const fp8_tensor *bias, fp8_er
         status = fp8_cuda_place(l->ctx, &values, l->cuda->bias, n, err);
     fp8_release(l->ctx, host);
     return status;
+}
+
+fp8_status fp8_cuda_linear_place_x_static(const fp8_linear *l, fp8_error *err)
+{
+    float value = l->plan.desc.x_static;
+    const fp8_tensor x_static = fp8_matrix(&value, FP8_F32, 1, 1);
+    return fp8_cuda_place(l->ctx, &x_static, l->cuda->x_static, 1, err);
+}
+
+fp8_status fp8_cuda_linear_set_bias(fp8_linear *l, const fp8_tensor *bias, fp8_error *err)
+{
+    float zero = 0;
+    fp8_tensor none = fp8_vector(&zero, FP8_F32, l->plan.n);
+    none.stride[0] = 0;
+    FP8_TRY(fp8_cuda_wait_for_all(l->ctx, err));
+    FP8_TRY(fp8_cuda_linear_place_bias(l, bias ? bias : &none, err));
+    l->has_bias = bias != NULL;
+    return FP8_OK;
+}
+
+fp8_status fp8_cuda_linear_get_bias(const fp8_linear *l, float *host, fp8_error *err)
+{
+    const fp8_tensor there = fp8_matrix(l->cuda->bias, FP8_F32, 1, l->plan.n);
+    return l->has_bias ? fp8_cuda_fetch(l->ctx, &there, host, err) : FP8_OK;
 }
 
 /* ---- create ---- */
@@ -218,8 +240,7 @@ static fp8_status quantize(const fp8_linear *l, const fp8_tensor *w, fp8_error *
     return fp8_device_wait(l->ctx, NULL, err);
 }
 
-/* The columns of codes beyond K are zeros. */
-static fp8_status clear_padding(const fp8_linear *l, fp8_error *err)
+fp8_status fp8_cuda_linear_clear_padding(const fp8_linear *l, fp8_error *err)
 {
     if (l->cuda->ld == l->plan.k)
         return FP8_OK;
@@ -229,39 +250,51 @@ static fp8_status clear_padding(const fp8_linear *l, fp8_error *err)
 
 static fp8_status fill_high(const fp8_linear *l, const fp8_tensor *w, fp8_error *err)
 {
-    const int64_t n = l->plan.n, k = l->plan.k;
-    const uint64_t bytes = (uint64_t)(n * k * (fp8_dtype_bits(w->dtype) / 8));
-    void *room;
-    bool on_device;
-    FP8_TRY(clear_padding(l, err));
-    if (bytes == 0)
-        return place_scales(l, NULL, err);
-    FP8_TRY(fp8_cuda_find(l->ctx, w->data, &on_device, err));
-    if (on_device) {
+    FP8_TRY(fp8_cuda_linear_clear_padding(l, err));
+    if (l->plan.n * l->plan.k > 0)
         FP8_TRY(quantize(l, w, err));
-        return place_scales(l, NULL, err);
-    }
-    FP8_TRY(fp8_device_alloc(l->ctx, bytes, &room, err));
-    const fp8_tensor copy = fp8_matrix(room, w->dtype, n, k);
-    fp8_status status = fp8_cuda_place(l->ctx, w, room, k, err);
-    if (status == FP8_OK)
-        status = quantize(l, &copy, err);
-    fp8_device_free(l->ctx, room);
-    return status == FP8_OK ? place_scales(l, NULL, err) : status;
+    return fp8_cuda_linear_place_scales(l, NULL, false, err);
 }
 
 static fp8_status fill(fp8_linear *l, const fp8_tensor *w, const fp8_tensor *w_scales,
-                       const fp8_tensor *bias, fp8_error *err)
+                       fp8_error *err)
 {
-    const fp8_linear_plan *p = &l->plan;
-    const fp8_tensor x_static = fp8_matrix(&l->plan.desc.x_static, FP8_F32, 1, 1);
-    l->has_bias = bias != NULL;
-    FP8_TRY(place_bias(l, bias, err));
-    FP8_TRY(fp8_cuda_place(l->ctx, &x_static, l->cuda->x_static, 1, err));
-    if (p->high != FP8_DTYPE_NONE)
+    FP8_TRY(fp8_cuda_linear_place_x_static(l, err));
+    if (l->plan.high != FP8_DTYPE_NONE)
         return fill_high(l, w, err);
-    FP8_TRY(place_scales(l, w_scales, err));
+    FP8_TRY(fp8_cuda_linear_place_scales(l, w_scales, true, err));
     return fp8_cuda_place(l->ctx, w, l->cuda->codes, l->cuda->ld, err);
+}
+
+/* Of a weight in high precision that the host has. */
+static fp8_status quantize_on_host(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                   const fp8_tensor *w, fp8_linear **out, fp8_error *err)
+{
+    fp8_build build;
+    FP8_TRY(fp8_build_begin(ctx, plan, &build, err));
+    fp8_status status = fp8_build_quantize(&build, w, err);
+    if (status == FP8_OK)
+        status = fp8_build_finish(&build, err);
+    if (status == FP8_OK)
+        *out = fp8_build_end(&build);
+    else
+        fp8_build_drop(&build);
+    return status;
+}
+
+static fp8_status make(const fp8_context *ctx, const fp8_linear_plan *plan, const fp8_tensor *w,
+                       const fp8_tensor *w_scales, fp8_linear **out, fp8_error *err)
+{
+    bool on_device = true;
+    if (plan->high != FP8_DTYPE_NONE && plan->n * plan->k > 0)
+        FP8_TRY(fp8_cuda_find(ctx, w->data, &on_device, err));
+    if (!on_device)
+        return quantize_on_host(ctx, plan, w, out, err);
+    FP8_TRY(fp8_cuda_linear_allocate(ctx, plan, out, err));
+    const fp8_status status = fill(*out, w, w_scales, err);
+    if (status != FP8_OK)
+        fp8_cuda_linear_free(*out);
+    return status;
 }
 
 fp8_status fp8_cuda_linear_create(const fp8_context *ctx, const fp8_linear_plan *plan,
@@ -269,8 +302,9 @@ fp8_status fp8_cuda_linear_create(const fp8_context *ctx, const fp8_linear_plan 
                                   const fp8_tensor *bias, fp8_linear **out, fp8_error *err)
 {
     fp8_linear *l;
-    FP8_TRY(allocate(ctx, plan, &l, err));
-    const fp8_status status = fill(l, w, w_scales, bias, err);
+    FP8_TRY(make(ctx, plan, w, w_scales, &l, err));
+    l->has_bias = bias != NULL;
+    const fp8_status status = bias ? fp8_cuda_linear_place_bias(l, bias, err) : FP8_OK;
     if (status == FP8_OK)
         *out = l;
     else
@@ -278,20 +312,38 @@ fp8_status fp8_cuda_linear_create(const fp8_context *ctx, const fp8_linear_plan 
     return status;
 }
 
-fp8_status fp8_cuda_linear_copy(const fp8_linear *from, fp8_linear **out, fp8_error *err)
+/* ---- copies on the device ---- */
+
+bool fp8_cuda_is_same(const fp8_context *a, const fp8_context *b)
+{
+    return a->cuda->handle == b->cuda->handle;
+}
+
+static fp8_status copy_memory(const fp8_linear *to, const fp8_linear *from, fp8_error *err)
+{
+    FP8_TRY(fp8_device_copy(to->ctx, to->cuda->memory, from->cuda->memory, to->cuda->memory_bytes,
+                            NULL, err));
+    return fp8_device_wait(to->ctx, NULL, err);
+}
+
+fp8_status fp8_cuda_linear_copy(const fp8_context *ctx, const fp8_linear *from, fp8_linear **out,
+                                fp8_error *err)
 {
     fp8_linear *l;
-    FP8_TRY(allocate(from->ctx, &from->plan, &l, err));
+    FP8_TRY(fp8_cuda_linear_allocate(ctx, &from->plan, &l, err));
     l->has_bias = from->has_bias;
-    fp8_status status = fp8_device_copy(l->ctx, l->cuda->memory, from->cuda->memory,
-                                        l->cuda->memory_bytes, NULL, err);
-    if (status == FP8_OK)
-        status = fp8_device_wait(l->ctx, NULL, err);
+    const fp8_status status = copy_memory(l, from, err);
     if (status == FP8_OK)
         *out = l;
     else
         fp8_cuda_linear_free(l);
     return status;
+}
+
+fp8_status fp8_cuda_linear_assign(fp8_linear *to, const fp8_linear *from, fp8_error *err)
+{
+    FP8_TRY(fp8_cuda_wait_for_all(to->ctx, err));
+    return copy_memory(to, from, err);
 }
 
 /* ---- what it holds ---- */

@@ -42,19 +42,30 @@ static inline int64_t fp8_cuda_row_bytes(int64_t k)
     return (k + 15) / 16 * 16;
 }
 
-/* Matrices between the host and the device, by the default stream; each waits. Errors: NO_MEMORY,
- * DEVICE and those of fp8_cuda_begin. cuda_transfer.c */
+/* Memory for a whole linear, undefined. Errors: NO_MEMORY, DEVICE. */
+fp8_status fp8_cuda_linear_allocate(const fp8_context *ctx, const fp8_linear_plan *plan,
+                                    fp8_linear **out, fp8_error *err);
+/* Its parts; each waits. Scales in both forms, from given ones, which may be checked to be finite
+ * and positive, or, with NULL, from those that were made in their place. */
+fp8_status fp8_cuda_linear_place_scales(const fp8_linear *linear, const fp8_tensor *given,
+                                        bool check, fp8_error *err);
+fp8_status fp8_cuda_linear_place_bias(const fp8_linear *linear, const fp8_tensor *bias,
+                                      fp8_error *err);
+fp8_status fp8_cuda_linear_place_x_static(const fp8_linear *linear, fp8_error *err);
+/* The columns of codes beyond K become zeros. */
+fp8_status fp8_cuda_linear_clear_padding(const fp8_linear *linear, fp8_error *err);
 
-/* The contiguous host[rows, cols] = t in t's dtype; t lies on either side, with any strides. */
-fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *host, fp8_error *err);
+/* Matrices between the host and the device, by the default stream; each waits. Errors: NO_MEMORY,
+ * DEVICE and those of fp8_cuda_begin. cuda_transfer.c; op/cuda_calls.h has those that operations
+ * use, too. */
+
 /* to[rows, ld] on the device = t and zeros beyond its columns; t lies on either side. */
 fp8_status fp8_cuda_place(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
                           fp8_error *err);
 /* to[rows, to_cols] = from[rows, cols] and zeros, both on the device with any strides. */
 fp8_status fp8_cuda_rearrange(const fp8_context *ctx, const fp8_tensor *from, const fp8_tensor *to,
                               fp8_error *err);
-/* *on_device: whether data is memory that the device can read; else it is taken for the host's.
- * Errors: STATE, DEVICE: nobody can tell then. */
-fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_device, fp8_error *err);
+/* Waits for all work on the device, of every stream. Errors: DEVICE, STATE. device_memory.c */
+fp8_status fp8_cuda_wait_for_all(const fp8_context *ctx, fp8_error *err);
 
 #endif

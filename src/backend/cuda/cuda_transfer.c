@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuda_transfer.c - matrices between the host and a device, wherever they lie and whatever their
- * strides. What the host has is gathered some rows at a time, so that little of it is there twice;
- * what the device has is gathered by a kernel. */
+ * strides. What the host has is gathered some rows at a time, into the memory that upload.h copies
+ * from; what the device has is gathered by a kernel. */
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/upload.h"
+#include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
 #include <string.h>
-
-enum { SLAB_BYTES = 4 << 20 }; /* of the host's memory for rows on their way, about */
 
 fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_device, fp8_error *err)
 {
@@ -69,25 +69,28 @@ static void gather_rows(const fp8_tensor *t, int64_t first, int64_t rows, int64_
     }
 }
 
+/* Rows of a matrix on their way. */
+typedef struct placing {
+    const fp8_tensor *t;
+    int64_t ld;
+} placing;
+
+static fp8_status fill_rows(const void *arg, int64_t first, int64_t rows, uint8_t *to,
+                            fp8_error *err)
+{
+    const placing *p = arg;
+    (void)err;
+    gather_rows(p->t, first, rows, p->ld, (char *)to);
+    return FP8_OK;
+}
+
 static fp8_status upload(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
                          fp8_error *err)
 {
-    const int64_t row_bytes = ld * bytes_of(t), rows = t->shape[0];
-    const int64_t fit = SLAB_BYTES / row_bytes, some = fit < 1 ? 1 : fit < rows ? fit : rows;
-    char *slab = fp8_alloc(ctx, (uint64_t)(some * row_bytes));
-    FP8_FAIL_IF(!slab, err, FP8_E_NO_MEMORY, "linear: no memory for %lld bytes",
-                (long long)(some * row_bytes));
-    fp8_status status = FP8_OK;
-    for (int64_t first = 0; first < rows && status == FP8_OK; first += some) {
-        const int64_t count = fp8_min_i64(some, rows - first);
-        gather_rows(t, first, count, ld, slab);
-        status = fp8_device_copy(ctx, (char *)to + first * row_bytes, slab,
-                                 (uint64_t)(count * row_bytes), NULL, err);
-        if (status == FP8_OK)
-            status = fp8_device_wait(ctx, NULL, err);
-    }
-    fp8_release(ctx, slab);
-    return status;
+    const placing p = {t, ld};
+    const int64_t row_bytes = ld * bytes_of(t);
+    FP8_TRY(fp8_cuda_upload_rows(ctx, to, row_bytes, t->shape[0], row_bytes, fill_rows, &p, err));
+    return fp8_cuda_upload_wait(ctx, err);
 }
 
 fp8_status fp8_cuda_place(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,

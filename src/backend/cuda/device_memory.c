@@ -2,7 +2,7 @@
  *
  * device_memory.c - memory of a context's device for who has no CUDA toolkit: fp8_device_alloc and
  * its kin. On the CPU it is the context's own memory. */
-#include "backend/cuda/launch.h"
+#include "backend/cuda/cuda_linear.h"
 #include "base/context.h"
 
 #include <string.h>
@@ -76,4 +76,15 @@ fp8_status fp8_device_wait(const fp8_context *ctx, void *stream, fp8_error *err)
     FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "device_wait: ctx is NULL");
     return ctx->cuda ? wait_for(ctx->cuda, stream, err)
                      : fp8_need_no_stream(stream, "device_wait", err);
+}
+
+fp8_status fp8_cuda_wait_for_all(const fp8_context *ctx, fp8_error *err)
+{
+    const fp8_cuda_device *device = ctx->cuda;
+    FP8_TRY(fp8_cuda_enter(device, err));
+    const fp8_cu_result result = device->driver.cuCtxSynchronize();
+    fp8_cuda_leave(device);
+    if (result == FP8_CU_SUCCESS)
+        return FP8_OK;
+    return fp8_driver_fail(&device->driver, result, err, "%s: cuCtxSynchronize", device->label);
 }

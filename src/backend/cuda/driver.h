@@ -45,6 +45,24 @@ typedef struct fp8_cu_launch_config {
     uint32_t attribute_count;
 } fp8_cu_launch_config;
 
+/* A copy of rows: CUDA_MEMCPY2D. */
+typedef struct fp8_cu_copy_2d {
+    size_t from_byte, from_row; /* where it begins */
+    uint32_t from_type;         /* FP8_CU_MEMORY_* */
+    const void *from_host;
+    fp8_cu_pointer from_device;
+    void *from_array;
+    size_t from_pitch; /* bytes from row to row */
+    size_t to_byte, to_row;
+    uint32_t to_type;
+    void *to_host;
+    fp8_cu_pointer to_device;
+    void *to_array;
+    size_t to_pitch;
+    size_t row_bytes, rows;
+} fp8_cu_copy_2d;
+enum { FP8_CU_MEMORY_HOST = 1, FP8_CU_MEMORY_DEVICE = 2 };
+
 enum { FP8_CU_SUCCESS = 0, FP8_CU_ERROR_NO_DEVICE = 100 };
 /* For cuDeviceGetAttribute. */
 enum {
@@ -62,6 +80,7 @@ enum { FP8_CU_MAP_SWIZZLE_32 = 1, FP8_CU_MAP_SWIZZLE_64 = 2, FP8_CU_MAP_SWIZZLE_
 struct CUtensorMap_st; /* fp8_tensor_map, as NVIDIA calls it */
 
 struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
+struct CUDA_MEMCPY2D_st;  /* fp8_cu_copy_2d */
 
 #define FP8_DRIVER_NAME "libcuda.so.1"
 /* cuGetProcAddress as it is called, libraries of kernels: CUDA 12.0 (driver 525). */
@@ -81,10 +100,16 @@ struct CUlaunchConfig_st; /* fp8_cu_launch_config, as NVIDIA calls it */
     X(cuDevicePrimaryCtxRelease, 11000, REQUIRED, (fp8_cu_device))                               \
     X(cuCtxPushCurrent,           4000, REQUIRED, (fp8_cu_context))                              \
     X(cuCtxPopCurrent,            4000, REQUIRED, (fp8_cu_context *))                            \
+    X(cuCtxSynchronize,           2000, REQUIRED, (void))                                        \
     X(cuMemAlloc,                 3020, REQUIRED, (fp8_cu_pointer *, size_t bytes))              \
     X(cuMemFree,                  3020, REQUIRED, (fp8_cu_pointer))                              \
+    X(cuMemHostAlloc,             2020, REQUIRED, (void **, size_t bytes, unsigned int flags))   \
+    X(cuMemFreeHost,              2000, REQUIRED, (void *))                                      \
+    X(cuMemcpy2DAsync,            3020, REQUIRED, (const struct CUDA_MEMCPY2D_st *, fp8_cu_stream)) \
     X(cuMemcpyAsync,              4000, REQUIRED, (fp8_cu_pointer to, fp8_cu_pointer from, size_t bytes, fp8_cu_stream)) \
     X(cuPointerGetAttribute,      4000, REQUIRED, (void *value, unsigned int which, fp8_cu_pointer)) \
+    X(cuStreamCreate,             2000, REQUIRED, (fp8_cu_stream *, unsigned int flags))         \
+    X(cuStreamDestroy,            4000, REQUIRED, (fp8_cu_stream))                               \
     X(cuStreamGetCtx,             9020, REQUIRED, (fp8_cu_stream, fp8_cu_context *))             \
     X(cuStreamIsCapturing,       10000, REQUIRED, (fp8_cu_stream, unsigned int *status))         \
     X(cuStreamSynchronize,        2000, REQUIRED, (fp8_cu_stream))                               \

@@ -41,6 +41,14 @@ typedef struct fp8_copy_args {
 } fp8_copy_args;
 FP8_ARGS_SIZE(fp8_copy_args, 96);
 
+/* Each of codes[rows, cols], rows ld bytes apart, becomes to[code]. */
+typedef struct fp8_map_args {
+    uint8_t *codes;
+    int64_t ld, rows, cols;
+    uint8_t to[256];
+} fp8_map_args;
+FP8_ARGS_SIZE(fp8_map_args, 288);
+
 /* *first = min(*first, i * cols + j) over the elements (i,j) that are NaN or infinite. */
 typedef struct fp8_find_args {
     fp8_cuda_matrix x;

@@ -2,7 +2,8 @@
  *
  * copy.cu - what happens to a matrix of any dtype and strides before it is computed with: it goes
  * into another place, layout and dtype, with zeros in the columns that it has more (what changes
- * nothing keeps its bits); and its first element that is not finite is found. */
+ * nothing keeps its bits); its first element that is not finite is found; and the codes of a part
+ * of a weight become those for another scale. */
 #include "backend/cuda/gemm_args.h"
 #include "backend/cuda/kernels/element.cuh"
 
@@ -79,4 +80,13 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     for (int64_t e = packets * each + thread; e < count; e += step)
         look_at(a, e);
+}
+
+extern "C" __global__ void __launch_bounds__(256) map_codes(const __grid_constant__ fp8_map_args a)
+{
+    const int64_t count = a.rows * a.cols, step = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t e = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; e < count; e += step) {
+        uint8_t *code = a.codes + e / a.cols * a.ld + e % a.cols;
+        *code = a.to[*code];
+    }
 }
