@@ -46,6 +46,29 @@ _Static_assert(FP8_CU_MAP_U8 == (int)CU_TENSOR_MAP_DATA_TYPE_UINT8 &&
                    FP8_CU_MAP_SWIZZLE_64 == (int)CU_TENSOR_MAP_SWIZZLE_64B &&
                    FP8_CU_MAP_SWIZZLE_128 == (int)CU_TENSOR_MAP_SWIZZLE_128B,
                "values");
+#define SAME_COPY(ours, theirs)                                                       \
+    _Static_assert(offsetof(fp8_cu_copy_2d, ours) == offsetof(CUDA_MEMCPY2D, theirs), \
+                   #ours " is elsewhere");
+_Static_assert(sizeof(fp8_cu_copy_2d) == sizeof(CUDA_MEMCPY2D), "size");
+SAME_COPY(from_byte, srcXInBytes)
+SAME_COPY(from_row, srcY)
+SAME_COPY(from_type, srcMemoryType)
+SAME_COPY(from_host, srcHost)
+SAME_COPY(from_device, srcDevice)
+SAME_COPY(from_array, srcArray)
+SAME_COPY(from_pitch, srcPitch)
+SAME_COPY(to_byte, dstXInBytes)
+SAME_COPY(to_row, dstY)
+SAME_COPY(to_type, dstMemoryType)
+SAME_COPY(to_host, dstHost)
+SAME_COPY(to_device, dstDevice)
+SAME_COPY(to_array, dstArray)
+SAME_COPY(to_pitch, dstPitch)
+SAME_COPY(row_bytes, WidthInBytes)
+SAME_COPY(rows, Height)
+_Static_assert(FP8_CU_MEMORY_HOST == (int)CU_MEMORYTYPE_HOST &&
+                   FP8_CU_MEMORY_DEVICE == (int)CU_MEMORYTYPE_DEVICE,
+               "values");
 _Static_assert(sizeof(CUtensorMap) == 128, "fp8_tensor_map");
 _Static_assert(FP8_CU_SUCCESS == (int)CUDA_SUCCESS, "result");
 _Static_assert(FP8_CU_ERROR_NO_DEVICE == (int)CUDA_ERROR_NO_DEVICE, "result");

@@ -8,6 +8,7 @@
 #include "backend/cuda/sm90_args.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define EXPORT    __attribute__((visibility("default")))
@@ -15,7 +16,7 @@
 
 enum { INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201 };
 enum { FAKE_BLOCKS = 256, INVALID_HANDLE = 400, NOT_FOUND = 500, FOREIGN = FAKE_DEVICES };
-enum { FATBIN_MAGIC = 0xBA55ED50, FAKE_LIBRARIES = 64 };
+enum { FATBIN_MAGIC = 0xBA55ED50, FAKE_LIBRARIES = 64, FAKE_STREAMS = 64 };
 
 static fake_driver fake;
 static _Thread_local void *stack[MAX_DEPTH];
@@ -23,6 +24,9 @@ static _Thread_local int depth;
 /* Their addresses are the handles; the last is the foreign context. */
 static char contexts[FAKE_DEVICES + 1], streams[FAKE_DEVICES + 1];
 static atomic_int holds[FAKE_DEVICES];
+/* Those of cuStreamCreate. */
+static char made_streams[FAKE_STREAMS];
+static atomic_int stream_taken[FAKE_STREAMS];
 
 /* Block i begins at address (i + 1) << 40: nobody can read there by mistake. Those of device d that
  * are never allocated begin at (FAKE_BLOCKS + 1 + d) << 40. */
@@ -64,6 +68,8 @@ __attribute__((constructor)) static void reset(void)
         blocks[i].taken = 0;
     for (int i = 0; i < FAKE_LIBRARIES; i++)
         library_taken[i] = 0;
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        stream_taken[i] = 0;
     depth = 0;
 }
 
@@ -275,6 +281,36 @@ static fp8_cu_result fake_cuCtxPopCurrent(fp8_cu_context *out)
     return called("cuCtxPopCurrent");
 }
 
+static int is_current(void)
+{
+    return device_of(fake_driver_current()) >= 0;
+}
+
+static fp8_cu_result fake_cuCtxSynchronize(void)
+{
+    CALLED("cuCtxSynchronize");
+    return is_current() ? FP8_CU_SUCCESS : confused(INVALID_CONTEXT);
+}
+
+static fp8_cu_result fake_cuMemHostAlloc(void **out, size_t bytes, unsigned int flags)
+{
+    CALLED("cuMemHostAlloc");
+    if (!is_current() || !bytes || flags)
+        return confused(INVALID_VALUE);
+    *out = malloc(bytes);
+    fake.pinned += *out != NULL;
+    return *out ? FP8_CU_SUCCESS : OUT_OF_MEMORY;
+}
+
+static fp8_cu_result fake_cuMemFreeHost(void *memory)
+{
+    if (!is_current() || !memory)
+        return confused(INVALID_VALUE);
+    free(memory);
+    fake.pinned--;
+    return called("cuMemFreeHost");
+}
+
 static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)
 {
     CALLED("cuMemAlloc");
@@ -290,6 +326,8 @@ static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)
         blocks[i].bytes = bytes;
         fake.memories++;
         fake.bytes += (long long)bytes;
+        if (fake.most < fake.bytes)
+            fake.most = fake.bytes;
         *out = address_of(i);
         return FP8_CU_SUCCESS;
     }
@@ -311,20 +349,40 @@ static fp8_cu_result fake_cuMemFree(fp8_cu_pointer pointer)
     return confused(INVALID_VALUE);
 }
 
+static fp8_cu_result fake_cuStreamCreate(fp8_cu_stream *out, unsigned int flags)
+{
+    CALLED("cuStreamCreate");
+    if (!is_current() || flags > 1)
+        return confused(INVALID_VALUE);
+    for (int i = 0; i < FAKE_STREAMS; i++) {
+        if (atomic_exchange(&stream_taken[i], 1))
+            continue;
+        fake.streams++;
+        *out = (fp8_cu_stream)(void *)&made_streams[i];
+        return FP8_CU_SUCCESS;
+    }
+    return OUT_OF_MEMORY;
+}
+
+static fp8_cu_result fake_cuStreamDestroy(fp8_cu_stream stream)
+{
+    const ptrdiff_t i = (char *)(void *)stream - made_streams;
+    if (!is_current() || i < 0 || i >= FAKE_STREAMS || !stream_taken[i])
+        return confused(INVALID_HANDLE);
+    stream_taken[i] = 0;
+    fake.streams--;
+    return called("cuStreamDestroy");
+}
+
 static fp8_cu_result fake_cuStreamGetCtx(fp8_cu_stream stream, fp8_cu_context *out)
 {
     CALLED("cuStreamGetCtx");
-    if (device_of(fake_driver_current()) < 0)
+    if (!is_current())
         return confused(INVALID_CONTEXT);
     for (int i = 0; i <= FOREIGN; i++)
         if ((const void *)stream == &streams[i])
             return *out = (fp8_cu_context)(void *)&contexts[i], FP8_CU_SUCCESS;
     return INVALID_HANDLE;
-}
-
-static int is_current(void)
-{
-    return device_of(fake_driver_current()) >= 0;
 }
 
 /* The device whose memory holds the address; -1: none. */
@@ -348,6 +406,22 @@ static fp8_cu_result fake_cuPointerGetAttribute(void *value, unsigned int which,
     if (device_with(pointer) != device_of(fake_driver_current()))
         return INVALID_VALUE;
     memcpy(value, &pointer, sizeof pointer);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuMemcpy2DAsync(const struct CUDA_MEMCPY2D_st *given,
+                                          fp8_cu_stream stream)
+{
+    const fp8_cu_copy_2d *copy = (const fp8_cu_copy_2d *)given;
+    CALLED("cuMemcpy2DAsync");
+    if (!is_current() || copy->from_type != FP8_CU_MEMORY_HOST || !copy->from_host ||
+        copy->to_type != FP8_CU_MEMORY_DEVICE || !copy->row_bytes || !copy->rows ||
+        copy->from_pitch < copy->row_bytes || copy->to_pitch < copy->row_bytes ||
+        device_with(copy->to_device) < 0 ||
+        device_with(copy->to_device + (copy->rows - 1) * copy->to_pitch + copy->row_bytes - 1) < 0)
+        return confused(INVALID_VALUE);
+    fake.copied += (long long)(copy->row_bytes * copy->rows);
+    fake.stream = stream;
     return FP8_CU_SUCCESS;
 }
 

@@ -49,6 +49,8 @@ typedef struct fake_driver {
     atomic_int retained;        /* primary contexts held, all devices */
     atomic_int memories;        /* blocks held */
     atomic_llong bytes;         /* in them */
+    atomic_int pinned;          /* blocks of pinned host memory held */
+    atomic_int streams;         /* made and not destroyed */
     atomic_int libraries;       /* fatbins loaded */
     atomic_int launches;        /* kernels launched; the last one: */
     char kernel[64];            /* its name */
@@ -56,7 +58,8 @@ typedef struct fake_driver {
     void *stream;
     unsigned char arguments[512]; /* what it was given, as far as `argument_bytes` */
     unsigned int argument_bytes;
-    atomic_llong copied; /* bytes by cuMemcpyAsync */
+    atomic_llong copied; /* bytes by cuMemcpyAsync and cuMemcpy2DAsync */
+    atomic_llong most;   /* the most that `bytes` ever was */
     atomic_int waits;    /* cuStreamSynchronize */
     atomic_int confused; /* calls that make no sense: a context or memory that is none, an empty
                             stack, memory of another context, no current context .. */
