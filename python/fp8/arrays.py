@@ -45,8 +45,8 @@ def _struct(pointer: int, dtype: Dtype, shape: Any, stride: Any) -> _c.Tensor:
     return view
 
 
-def _torch_view(tensor: Any) -> _c.Tensor:
-    if tensor.device.type != "cpu":
+def _torch_view(tensor: Any, on_cuda: bool) -> _c.Tensor:
+    if tensor.device.type != ("cuda" if on_cuda else "cpu"):
         raise NotImplementedError(f"tensor is on {tensor.device}, only the CPU is supported")
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"tensor has layout {tensor.layout}, must be torch.strided")
@@ -64,11 +64,12 @@ def _numpy_view(array: Any) -> _c.Tensor:
     return _struct(array.ctypes.data, dtype_of(array.dtype), array.shape, [step // size for step in array.strides])
 
 
-def view(array: Any, uint8: Dtype | None = None) -> _c.Tensor:
-    """A view of `array`, which must outlive it; uint8 elements are taken to be of the dtype `uint8`, if given.
+def view(array: Any, uint8: Dtype | None = None, *, on_cuda: bool = False) -> _c.Tensor:
+    """A view of `array`, which must outlive it; uint8 elements are taken to be of the dtype `uint8`, if given. on_cuda: it is a
+    tensor there, and not on the CPU.
 
-    Errors: TypeError (no array, unknown dtype), ValueError (strides, dimensions), NotImplementedError (not on the CPU)."""
-    made = _torch_view(array) if is_torch(array) else _numpy_view(array)
+    Errors: TypeError (no array, unknown dtype), ValueError (strides, dimensions), NotImplementedError (elsewhere)."""
+    made = _torch_view(array, on_cuda) if is_torch(array) else _numpy_view(array)
     if made.dtype == Dtype.U8 and uint8 is not None:
         made.dtype = uint8
     return made
@@ -79,7 +80,7 @@ def empty_like(array: Any, shape: tuple[int, ...], dtype: Dtype) -> Any:
     if is_torch(array):
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, NAMES[dtype]))
+        return torch.empty(shape, dtype=getattr(torch, NAMES[dtype]), device=array.device)
     import numpy
 
     if dtype in ONE_BYTE:

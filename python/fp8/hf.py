@@ -87,7 +87,7 @@ class _Quantize(ConversionOps):
                 model: nn.Module, missing_keys: set[str] | None = None, **kwargs: Any) -> dict[str, Any]:
         for name, value in input_dict.items():
             layer, _ = get_module_from_name(model, name)
-            layer_state.take_weight(layer, value[0] if isinstance(value, list) else value)
+            layer_state.take_weight(layer, value[0] if isinstance(value, list) else value, follow=True)
             layer._is_hf_initialized = True
             if layer_state.can_materialize(layer):
                 layer_state.refresh(layer)
@@ -99,6 +99,8 @@ class _Quantize(ConversionOps):
 
 def _page_out(tensor: Tensor) -> None:
     """A weight that was read stays in memory as pages of the mapped file; nobody needs them, the kernel may take them."""
+    if not tensor.is_cpu:
+        return
     page = mmap.PAGESIZE
     begin = -(-tensor.data_ptr() // page) * page
     size = (tensor.data_ptr() + tensor.nbytes - begin) // page * page

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The place of a weight W[N,K] in a model, on numpy arrays and torch CPU tensors: the library's layer (docs/layers.md).
+"""The place of a weight W[N,K] in a model, on numpy arrays and torch tensors: the library's layer (docs/layers.md).
 
 It owns codes, scales and bias; the high-precision weight stays with whoever gave it. nn.py puts it into PyTorch modules.
 """
@@ -22,10 +22,6 @@ from .schemes import linear_desc
 def _desc(n: int, k: int, scheme: str, rule: str) -> _c.LayerDesc:
     """The description, not to be changed, of a layer that keeps no source."""
     return _c.LayerDesc(name=f"[{n},{k}]".encode(), n=n, k=k, linear=linear_desc(scheme, rule), source=SourcePolicy.DISCARD)
-
-
-def _optional(view: _c.Tensor | None) -> Any:
-    return None if view is None else ctypes.byref(view)
 
 
 class Layer:
@@ -56,15 +52,20 @@ class Layer:
             raise MemoryError("no memory to look at a layer")
         return info
 
+    def _view(self, array: Any, uint8: Dtype | None = None) -> _c.Tensor:
+        return arrays.view(array, uint8)
+
+    def _optional(self, array: Any) -> Any:
+        return None if array is None else ctypes.byref(self._view(array))
+
     def set_source(self, weight: Any, bias: Any = None) -> None:
         """Codes of weight[N,K] take the place of those that are there; so does the bias[N], or none.
         Errors: TypeError, ValueError, MemoryError; the layer is then as it was."""
-        call("fp8_layer_set_source", self.handle, ctypes.byref(arrays.view(weight)),
-             None if bias is None else ctypes.byref(arrays.view(bias)), 0)
+        call("fp8_layer_set_source", self.handle, ctypes.byref(self._view(weight)), self._optional(bias), 0)
 
     def set_bias(self, bias: Any) -> None:
         """Another bias[N], or none, beside the codes. Errors: RuntimeError (no codes), TypeError, ValueError."""
-        call("fp8_layer_set_bias", self.handle, None if bias is None else ctypes.byref(arrays.view(bias)))
+        call("fp8_layer_set_bias", self.handle, self._optional(bias))
 
     def load(self, codes: Any, scales: Any) -> None:
         """Takes codes[N,K] and scales[rows, cols], as the scheme has them, and no bias. uint8 arrays are taken for E4M3 and
@@ -75,7 +76,7 @@ class Layer:
         try:
             call("fp8_load_add", load, self.handle)
             for param, array, uint8 in pieces:
-                piece = _c.LoadPiece(param=param, data=arrays.view(array, uint8))
+                piece = _c.LoadPiece(param=param, data=self._view(array, uint8))
                 call("fp8_load_write", load, self.handle, ctypes.byref(piece))
             call("fp8_load_finish", load)
         finally:
@@ -102,8 +103,8 @@ class Layer:
             _c.lib.fp8_linear_get_info(linear, ctypes.byref(info))
             codes = arrays.empty_like(like, (info.n, info.k), Dtype(info.code))
             scales = arrays.empty_like(like, (info.scale_rows, info.scale_cols), Dtype(info.scale))
-            call("fp8_linear_export", linear, ctypes.byref(arrays.view(codes, Dtype(info.code))),
-                 ctypes.byref(arrays.view(scales, Dtype(info.scale))))
+            call("fp8_linear_export", linear, ctypes.byref(self._view(codes, Dtype(info.code))),
+                 ctypes.byref(self._view(scales, Dtype(info.scale))))
         return codes, scales
 
     def clone(self) -> Layer:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from . import ops
 from .numbers import scale_shape
 from .schemes import weight_grid
 
 if TYPE_CHECKING:
-    from .nn import FP8Linear
+    from collections.abc import Callable
+
+    from .nn import FP8GemmOptions, FP8Linear
 
 _CODES = (torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2)
 # Where a checkpoint may have the scales of `weight`; the first is what we write.
@@ -27,16 +30,33 @@ _STALE = object()  # a stamp that no tensor has
 _changing = threading.Lock()  # held while a layer gets codes: who comes second finds them made
 
 
-def take_weight(layer: FP8Linear, weight: Tensor) -> None:
-    """The layer's high-precision weight is `weight` from now on: itself, or a copy on the host."""
-    if layer.options.fp16_weight_storage == "keep" or weight.is_meta:
+def empty_layer(n: int, k: int, options: FP8GemmOptions, device: torch.device) -> ops.Layer:
+    """One without codes, on the device, or on the CPU if layers cannot be there."""
+    place = ops.place(device if device.type == "cuda" else "cpu")
+    return ops.Layer(n, k, scheme=options.scheme, rule=options.rule, device=place)
+
+
+def take_weight(layer: FP8Linear, weight: Tensor, *, follow: bool = False) -> None:
+    """The layer's high-precision weight is `weight` from now on: itself, or, for "cpu_offload", a copy on the host. follow: the
+    codes will be where it is."""
+    storage = layer.options.fp16_weight_storage
+    if storage == "keep" or weight.is_meta:
         layer._parameters["weight"], source = weight, None  # type: ignore[assignment]
     else:
-        layer._parameters["weight"], source = None, _host(weight, _quantized(layer, weight.dtype))
-        if layer.options.fp16_weight_storage == "cpu_offload" and source.data_ptr() == weight.data_ptr():
+        cast = _quantized(layer, weight.dtype)
+        layer._parameters["weight"] = None
+        source = _host(weight, cast) if storage == "cpu_offload" else weight.detach().to(cast)
+        if storage == "cpu_offload" and source.data_ptr() == weight.data_ptr():
             source = source.clone()
     layer.__dict__["_source"] = source
+    if follow and not weight.is_meta and weight.device != layer._layer.device:
+        _replace_layer(layer, weight.device)
     layer._layer.made_of = None
+
+
+def _replace_layer(layer: FP8Linear, device: torch.device) -> None:
+    """An empty one there takes the place of the layer's."""
+    layer.__dict__["_layer"] = empty_layer(layer.out_features, layer.in_features, layer.options, device)
 
 
 def _quantized(layer: FP8Linear, dtype: torch.dtype) -> torch.dtype:
@@ -79,11 +99,13 @@ def parameter(layer: FP8Linear, name: str) -> Tensor | None:
                            "enable_fp8_gemm then leaves as it is") from None
 
 
-def refresh(layer: FP8Linear) -> None:
-    """Makes the codes if there are none or they are stale. Errors: RuntimeError if there is nothing to make them of."""
-    if layer._layer.made_of != (_stamp(parameter(layer, "weight")), _stamp(parameter(layer, "bias"))):
+def refresh(layer: FP8Linear, device: torch.device | None = None) -> None:
+    """Makes the codes if there are none or they are stale, and brings them to the device, None of which is theirs. Errors:
+    RuntimeError if there is nothing to make them of."""
+    if (layer._layer.made_of != (_stamp(parameter(layer, "weight")), _stamp(parameter(layer, "bias")))
+            or device is not None and layer._layer.device != device):
         with _changing:
-            _bring_up_to_date(layer)
+            _bring_up_to_date(layer, device)
 
 
 def forget_codes(layer: FP8Linear) -> None:
@@ -92,19 +114,56 @@ def forget_codes(layer: FP8Linear) -> None:
         layer._layer.invalidate()
 
 
-def _bring_up_to_date(layer: FP8Linear) -> None:
+def _move(layer: FP8Linear, device: torch.device) -> None:
+    """Codes, scales and bias to another device."""
+    moved = layer._layer.to(device)
+    moved.made_of = layer._layer.made_of
+    layer.__dict__["_layer"] = moved
+
+
+def before_move(layer: FP8Linear) -> tuple[bool, torch.dtype | None]:
+    """What follow must know: whether the codes are those of the weight, and the dtype of that."""
+    weight = layer._parameters["weight"]
+    return _is_of_the_weight(layer), None if weight is None else weight.dtype
+
+
+def follow(layer: FP8Linear, fn: Callable[[Tensor], Tensor], before: tuple[bool, torch.dtype | None]) -> None:
+    """After fn was applied to the parameters: if it moves tensors to another device, the codes go there, too. They are never
+    cast; a weight that was cast makes new ones at the next forward."""
+    device = fn(torch.empty(0, device=layer._layer.device)).device
+    if device.type not in ("cpu", "cuda") or device == layer._layer.device:
+        return
+    fresh, dtype = before
+    weight = layer._parameters["weight"]
+    with _changing:
+        if fresh:
+            _move(layer, ops.place(device))
+            if weight is None or weight.dtype == dtype:
+                _codes_are_of_the_weight(layer)
+            return
+        _replace_layer(layer, device)
+        if layer._source is not None and layer.options.fp16_weight_storage == "discard":
+            layer.__dict__["_source"] = layer._source.to(device)
+
+
+def _bring_up_to_date(layer: FP8Linear, device: torch.device | None) -> None:
     kept = layer._parameters["weight"]
     if kept is not None and layer.options.fp16_weight_storage != "keep" and not kept.is_meta:
-        take_weight(layer, kept)  # it was filled after the layer was made without storage
+        take_weight(layer, kept, follow=True)  # it was filled after the layer was made without storage
     weight, bias = layer._parameters["weight"], layer._parameters["bias"]
     source = weight if layer._source is None else layer._source
     for name, tensor in (("weight", source), ("bias", bias)):
         if tensor is not None and tensor.is_meta:
             raise RuntimeError(f"FP8Linear's {name} is on the meta device; load it before the layer is used")
+    moves = device is not None and layer._layer.device != device
     if _is_of_the_weight(layer):
+        if moves:
+            _move(layer, device)  # type: ignore[arg-type]
         layer._layer.set_bias(_added(bias))
     elif source is not None:
-        layer._layer.set_source(_host(source, _quantized(layer, source.dtype)), _added(bias))
+        if moves:
+            _replace_layer(layer, device)  # type: ignore[arg-type]
+        layer._layer.set_source(_within_reach(layer, source), _added(bias))
     else:
         why = ("with fp16_weight_storage='discard' it is gone once codes exist, and they were invalidated"
                if layer.options.fp16_weight_storage == "discard" else "its parameter weight is None")
@@ -112,6 +171,12 @@ def _bring_up_to_date(layer: FP8Linear) -> None:
     layer._layer.made_of = _stamp(weight), _stamp(bias)
     if layer.options.fp16_weight_storage == "discard":
         layer.__dict__["_source"] = None
+
+
+def _within_reach(layer: FP8Linear, source: Tensor) -> Tensor:
+    """The source as it is quantized, on the layer's device or the host."""
+    place = source.device if source.is_cpu or source.device == layer._layer.device else layer._layer.device
+    return source.detach().to(place, _quantized(layer, source.dtype))
 
 
 def _added(bias: Tensor | None) -> Tensor | None:
@@ -191,7 +256,7 @@ def _adopt(layer: FP8Linear, codes: Tensor, scales: Tensor) -> None:
     if storage == "discard":
         layer._parameters["weight"] = None
     else:
-        real = torch.ops.fp8.dequantize(*layer._layer.export(codes), *grid, torch.bfloat16)
+        real = torch.ops.fp8.dequantize(*layer._layer.export(layer._layer.number), *grid, torch.bfloat16)
         if storage == "cpu_offload":
             layer._parameters["weight"], layer._source = None, real
         elif kept is None or kept.is_meta:
@@ -210,6 +275,8 @@ def take_parameters(layer: FP8Linear) -> None:
     if scales is not None and weight is not None and not (scales.is_meta or weight.is_meta):
         del layer._parameters[name]
         layer._parameters["weight"] = None
+        if weight.device != layer._layer.device:
+            _replace_layer(layer, weight.device)
         _adopt(layer, weight, scales)
     elif scales is None and can_materialize(layer):
         refresh(layer)
@@ -231,12 +298,12 @@ def can_materialize(layer: FP8Linear) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def _made_ready(layer: FP8Linear) -> bool:
-    refresh(layer)
+def _made_ready(layer: FP8Linear, device: torch.device) -> bool:
+    refresh(layer, device)
     return True
 
 
-def compiled_number(layer: FP8Linear) -> Tensor:
-    """For a graph: makes the codes when it is traced, if need be; it does not notice later what becomes stale."""
-    _made_ready(layer)
+def compiled_number(layer: FP8Linear, device: torch.device) -> Tensor:
+    """For a graph on a device: makes the codes when it is traced, if need be; it does not notice later what becomes stale."""
+    _made_ready(layer, device)
     return layer._layer.number

@@ -115,7 +115,7 @@ class FP8Linear(nn.Linear):
             # Of a state_dict with codes: name, shape (None: [1] or a matrix) and dtype (None: as made) of the scales.
             stored_scale=(layer_state.SCALE_KEYS[0], None, None),
             _source=None,  # [N,K] on the host, in what is quantized
-            _layer=ops.Layer(n, k, scheme=options.scheme, rule=options.rule))
+            _layer=layer_state.empty_layer(n, k, options, linear.weight.device))
         self._parameters.update(weight=None, bias=linear.bias)
         if linear.bias is not None and options.fp16_weight_storage != "keep":
             self.bias = nn.Parameter(linear.bias.detach().clone(), linear.bias.requires_grad)
@@ -141,7 +141,7 @@ class FP8Linear(nn.Linear):
     def fp8_weight(self) -> tuple[Tensor, Tensor]:
         """codes[N,K] and their scales, as new tensors. Errors: RuntimeError (no weight to make them of)."""
         layer_state.refresh(self)
-        return self._layer.export(self._layer.number)
+        return self._layer.codes_and_scales()
 
     @property
     def is_materialized(self) -> bool:
@@ -149,10 +149,9 @@ class FP8Linear(nn.Linear):
         return self._layer.state == LayerState.READY
 
     def materialize_fp8_weight(self, device: torch.device | str | None = None) -> None:
-        """Makes the codes now, if there are none or they are stale. Errors: RuntimeError, NotImplementedError (device)."""
-        if device is not None and torch.device(device).type != "cpu":
-            raise NotImplementedError(f"FP8Linear on {device}: only the CPU is supported")
-        layer_state.refresh(self)
+        """Makes the codes now, if there are none or they are stale; on `device`, to which they move if they are elsewhere (None:
+        where they are, or the weight was). Errors: RuntimeError, NotImplementedError (device)."""
+        layer_state.refresh(self, None if device is None else ops.place(device))
 
     def invalidate_weight_cache(self) -> None:
         """Forgets the codes; the next forward makes them again, or raises RuntimeError if the weight was discarded."""
@@ -161,13 +160,14 @@ class FP8Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if not isinstance(x, Tensor):
             raise TypeError(f"x must be a Tensor, not {type(x).__name__}")
-        if x.is_cpu:
-            if torch.is_autocast_enabled("cpu") and x.is_floating_point() and x.dtype != torch.float64:
-                x = x.to(torch.get_autocast_dtype("cpu"))
-            if self.options.cpu == "linear":
+        if x.is_cpu or x.is_cuda:
+            kind = x.device.type
+            if torch.is_autocast_enabled(kind) and x.is_floating_point() and x.dtype != torch.float64:
+                x = x.to(torch.get_autocast_dtype(kind))
+            if x.is_cpu and self.options.cpu == "linear":
                 return self._in_high_precision(x, "cpu='linear'")
         elif not x.is_meta:
-            raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU is supported")
+            raise NotImplementedError(f"FP8Linear: x is on {x.device}, only the CPU and CUDA are supported")
         computed = _CASTS[self.options.cast_to]
         if x.dtype in computed:
             return self._in_fp8(x)
@@ -184,21 +184,21 @@ class FP8Linear(nn.Linear):
         if torch.compiler.is_compiling():
             if torch.compiler.is_exporting():
                 raise NotImplementedError("FP8Linear cannot be exported: its codes are a layer of this process")
-            y = torch.ops.fp8.linear(x, layer_state.compiled_number(self), self.out_features)
+            y = torch.ops.fp8.linear(x, layer_state.compiled_number(self, x.device), self.out_features)
         else:
             y = self._run(x)
         bias = self._parameters["bias"]
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
             # Zero, infinite elements too, with the bias's gradient.
-            y = y + (bias - bias.detach()).nan_to_num().to(y.dtype)
+            y = y + (bias - bias.detach()).nan_to_num().to(y.device, y.dtype)
         return y
 
     def _run(self, x: Tensor) -> Tensor:
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
             raise NotImplementedError("fp8::linear has no forward-mode derivative")  # PyTorch would drop the tangent
-        layer = self._layer
         while True:
-            layer_state.refresh(self)
+            layer_state.refresh(self, x.device)
+            layer = self._layer
             made_of = layer.made_of
             try:
                 if torch.is_inference_mode_enabled() or (x.requires_grad and torch.is_grad_enabled()):
@@ -206,21 +206,27 @@ class FP8Linear(nn.Linear):
                 with torch._C._AutoDispatchBelowAutograd():  # its Python would cost as much as the product
                     return ops.linear(x, layer.number, self.out_features)
             except RuntimeError:
-                if made_of is not None and layer.made_of is made_of:
-                    raise  # else another thread invalidated the codes in between
+                if made_of is not None and layer.made_of is made_of and layer.device == x.device:
+                    raise  # else another thread invalidated the codes in between, or moved them
 
     def _in_high_precision(self, x: Tensor, why: str) -> Tensor:
         weight = self._parameters["weight"] if self._source is None else self._source
         if weight is None:
             raise RuntimeError(f"{why} needs the high-precision weight, which was discarded; use "
                                "fp16_weight_storage='cpu_offload' or 'keep'")
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        return nn.functional.linear(x, weight.to(x.dtype), bias)
+        bias = None if self.bias is None else self.bias.to(x.device, x.dtype)
+        return nn.functional.linear(x, weight.to(x.device, x.dtype), bias)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, scheme={self.options.scheme!r}, storage={self.options.fp16_weight_storage!r}"
 
-    # ---- copies and files: layer_state.py ----
+    # ---- moves, copies and files: layer_state.py ----
+    def _apply(self, fn: Any, recurse: bool = True) -> FP8Linear:
+        before = layer_state.before_move(self)
+        super()._apply(fn, recurse)
+        layer_state.follow(self, fn, before)
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         return layer_state.state_of(self)
 

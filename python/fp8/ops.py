@@ -7,38 +7,69 @@
     linear(x, handle, n) -> y[.., n]                                        handle: Layer(..).number
     linear_dx(dy, handle, k) -> dx[.., k]
 
-They raise RuntimeError, as PyTorch's own do. Loops run on PyTorch's threads.
+They raise RuntimeError, as PyTorch's own do. Loops run on PyTorch's threads. On CUDA they go into PyTorch's current stream, and
+may be captured into a graph, scaled_mm excepted, which waits; quantize does not look for NaN there.
 """
 from __future__ import annotations
 
 import ctypes
+import functools
 import pathlib
 import weakref
 from typing import Any
 
 import torch
 
-from . import _c, layer
+from . import _c, arrays, layer
 from ._c import LayerState
 from .context import Context
-from .errors import exception
+from .errors import call, exception
 
 
 def _load() -> tuple[ctypes.CDLL, Context]:
     lib = ctypes.CDLL(str(pathlib.Path(_c.path).with_name("libfp8_torch.so")))
-    lib.fp8_torch_handle_add.restype, lib.fp8_torch_handle_add.argtypes = ctypes.c_int64, [ctypes.c_void_p]
+    lib.fp8_torch_handle_add.restype = ctypes.c_int64
+    lib.fp8_torch_handle_add.argtypes = [ctypes.c_void_p, ctypes.c_int32]
     lib.fp8_torch_handle_remove.restype, lib.fp8_torch_handle_remove.argtypes = None, [ctypes.c_int64]
-    libtorch = pathlib.Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    folder = pathlib.Path(torch.__file__).parent / "lib"
+    libraries = (str(folder / f"libtorch_{name}.so").encode() for name in ("cpu", "cuda"))
     loops, error = ctypes.c_void_p(), _c.Error()
-    if lib.fp8_torch_find(str(libtorch).encode(), ctypes.byref(loops), ctypes.byref(error)):
+    if lib.fp8_torch_find(*libraries, ctypes.byref(loops), ctypes.byref(error)):
         raise ImportError(error.msg.decode())
-    made = Context(torch.get_num_threads(), parallel_for=loops.value or 0)
-    if lib.fp8_torch_register(made.handle, ctypes.byref(error)):
+    threads = torch.get_num_threads()
+    made = Context(threads, parallel_for=loops.value or 0)
+    if lib.fp8_torch_register(made.handle, threads, ctypes.byref(error)):
         raise exception(error)
     return lib, made
 
 
 _lib, context = _load()
+_CPU = torch.device("cpu")
+
+
+@functools.cache
+def context_of(device: torch.device) -> Context:
+    """The context of the operators on the CPU or on a CUDA device with an index. Errors: RuntimeError (no such device),
+    NotImplementedError."""
+    if device.type == "cpu":
+        return context
+    made, error = object.__new__(Context), _c.Error()
+    made.handle = ctypes.c_void_p()
+    if _lib.fp8_torch_context(device.index, ctypes.byref(made.handle), ctypes.byref(error)):
+        raise exception(error)
+    return made
+
+
+def place(device: torch.device | str | int) -> torch.device:
+    """The device with its index, None of which is the current one. NotImplementedError for other kinds than CPU and CUDA."""
+    device = torch.device(device)
+    if device.type == "cpu":
+        return _CPU
+    if device.type != "cuda":
+        raise NotImplementedError(f"{device}: only the CPU and CUDA are supported")
+    return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
+
+
 linear = torch.ops.fp8.linear.default  # without the search for an overload
 
 
@@ -46,13 +77,15 @@ class Layer(layer.Layer):
     """A layer that operators may use: `number`, an int64 scalar, is what they take, the same for the layer's life."""
 
     made_of: Any = None  # what its user made the codes and the bias of; None: no codes
+    device: torch.device  # where its codes are
 
-    def __init__(self, n: int, k: int, *, scheme: str, rule: str = "vllm") -> None:
-        super().__init__(n, k, scheme=scheme, rule=rule, context=context)
+    def __init__(self, n: int, k: int, *, scheme: str, rule: str = "vllm", device: torch.device = _CPU) -> None:
+        self.device = device
+        super().__init__(n, k, scheme=scheme, rule=rule, context=context_of(device))
 
     def _own(self, handle: ctypes.c_void_p) -> None:
         self.handle = handle
-        number = _lib.fp8_torch_handle_add(handle)
+        number = _lib.fp8_torch_handle_add(handle, -1 if self.device.type == "cpu" else self.device.index)
         if not number:
             _c.lib.fp8_layer_free(handle)
             raise MemoryError("no memory for a layer's number")
@@ -60,14 +93,37 @@ class Layer(layer.Layer):
         # From now on the table frees it, when no operator uses it.
         weakref.finalize(self, _lib.fp8_torch_handle_remove, number).atexit = False
 
+    def _view(self, array: Any, uint8: Any = None) -> _c.Tensor:
+        """Also of a tensor on the layer's device; what PyTorch has put into its current stream there is done then."""
+        if self.device.type == "cpu" or array.device != self.device:
+            return super()._view(array, uint8)
+        torch.cuda.current_stream(self.device).synchronize()
+        return arrays.view(array, uint8, on_cuda=True)
+
+    def codes_and_scales(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """New tensors on the layer's device. Errors: RuntimeError (no codes)."""
+        return self.export(torch.empty(0, device=self.device))
+
+    def clone(self) -> Layer:
+        return self.to(self.device)
+
+    def to(self, device: torch.device) -> Layer:
+        """A deep copy there. Errors: MemoryError, RuntimeError."""
+        made, handle = object.__new__(type(self)), ctypes.c_void_p()
+        made.n, made.k, made.scheme, made.rule = self.n, self.k, self.scheme, self.rule
+        made.device, made.context = device, context_of(device)
+        call("fp8_layer_clone", self.handle, made.context.handle, ctypes.byref(handle))
+        made._own(handle)
+        return made
+
     def __reduce__(self) -> tuple[Any, ...]:
-        stored = self.export(self.number) if self.state == LayerState.READY else ()
+        stored = self.codes_and_scales() if self.state == LayerState.READY else ()
         # As bytes, for pickle knows no FP8.
         return _restored, (self.n, self.k, self.scheme, self.rule, [(t.view(torch.uint8), t.dtype) for t in stored])
 
 
 def _restored(n: int, k: int, scheme: str, rule: str, stored: list[tuple[torch.Tensor, torch.dtype]]) -> Layer:
-    made = Layer(n, k, scheme=scheme, rule=rule)
+    made = Layer(n, k, scheme=scheme, rule=rule, device=stored[0][0].device if stored else _CPU)
     if stored:
         made.load(*(data.view(dtype) for data, dtype in stored))
     return made

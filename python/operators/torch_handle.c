@@ -14,6 +14,7 @@ typedef struct entry {
     uint32_t ticket;
     uint32_t users;
     int removed;
+    int32_t device;
 } entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,13 +59,13 @@ static uint32_t take_ticket(void)
     return next_ticket;
 }
 
-int64_t fp8_torch_handle_add(fp8_layer *layer)
+int64_t fp8_torch_handle_add(fp8_layer *layer, int32_t device)
 {
     pthread_mutex_lock(&lock);
     const size_t slot = place();
     int64_t number = 0;
     if (layer && slot < count) {
-        entries[slot] = (entry){layer, take_ticket(), 0, 0};
+        entries[slot] = (entry){layer, take_ticket(), 0, 0, device};
         number = (int64_t)entries[slot].ticket << 32 | (int64_t)slot;
     }
     pthread_mutex_unlock(&lock);
@@ -94,13 +95,15 @@ void fp8_torch_handle_remove(int64_t number)
     fp8_layer_free(layer);
 }
 
-fp8_layer *fp8_torch_handle_acquire(int64_t number)
+fp8_layer *fp8_torch_handle_acquire(int64_t number, int32_t *device)
 {
     pthread_mutex_lock(&lock);
     entry *e = find(number);
     fp8_layer *layer = e && !e->removed ? e->layer : NULL;
-    if (layer)
+    if (layer) {
         e->users++;
+        *device = e->device;
+    }
     pthread_mutex_unlock(&lock);
     return layer;
 }

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torch_kernels.h - the operators' CPU kernels, called by PyTorch's dispatcher with their arguments
- * on a stack, which they take and replace by their results. */
+ * torch_kernels.h - the operators' kernels, for the CPU and for CUDA, called by PyTorch's
+ * dispatcher with their arguments on a stack, which they take and replace by their results. */
 #ifndef FP8_TORCH_KERNELS_H
 #define FP8_TORCH_KERNELS_H
 
 #include "torch_shim.h"
-
-/* What quantize, dequantize and scaled_mm run on; set once, before any kernel can run. */
-extern const fp8_context *fp8_torch_context;
 
 void fp8_torch_linear(torch_value *stack, uint64_t arguments, uint64_t results);
 void fp8_torch_linear_dx(torch_value *stack, uint64_t arguments, uint64_t results);

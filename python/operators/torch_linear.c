@@ -5,6 +5,7 @@
  *     linear_dx(Tensor dy, Tensor handle, int k) -> Tensor     dx[..,K] = dy[..,N] W
  * n and k are there for the shapes that PyTorch computes without data; they must be the layer's.
  */
+#include "torch_device.h"
 #include "torch_handle.h"
 #include "torch_kernels.h"
 #include "torch_view.h"
@@ -47,37 +48,59 @@ static void *borrow(uint64_t bytes)
 }
 
 typedef fp8_status (*run_function)(const fp8_linear *linear, const fp8_tensor *x, fp8_tensor *y,
-                                   void *memory, uint64_t bytes, fp8_error *err);
+                                   void *memory, uint64_t bytes, void *stream, fp8_error *err);
 
 static fp8_status run_y(const fp8_linear *linear, const fp8_tensor *x, fp8_tensor *y, void *memory,
-                        uint64_t bytes, fp8_error *err)
+                        uint64_t bytes, void *stream, fp8_error *err)
 {
-    return fp8_linear_run(linear, x, NULL, y, memory, bytes, NULL, err);
+    return fp8_linear_run(linear, x, NULL, y, memory, bytes, stream, err);
 }
 
 static fp8_status run_dx(const fp8_linear *linear, const fp8_tensor *dy, fp8_tensor *dx,
-                         void *memory, uint64_t bytes, fp8_error *err)
+                         void *memory, uint64_t bytes, void *stream, fp8_error *err)
 {
-    return fp8_linear_run_dx(linear, dy, dx, memory, bytes, NULL, err);
+    return fp8_linear_run_dx(linear, dy, dx, memory, bytes, stream, err);
 }
 
-static fp8_status run(const fp8_linear *linear, run_function function, const fp8_tensor *x,
-                      fp8_tensor *y, fp8_error *err)
+static fp8_status run_here(const fp8_linear *linear, run_function function, const fp8_tensor *x,
+                           fp8_tensor *y, uint64_t bytes, fp8_error *err)
 {
-    uint64_t bytes;
-    fp8_status status = fp8_linear_workspace(linear, x->shape[0], &bytes, err);
-    if (status != FP8_OK)
-        return status;
     void *memory = borrow(bytes);
     if (bytes && !memory)
         return fp8_torch_fail(err, FP8_E_NO_MEMORY, "linear: no memory for %llu bytes of workspace",
                               (unsigned long long)bytes);
-    return function(linear, x, y, memory, bytes, err);
+    return function(linear, x, y, memory, bytes, NULL, err);
+}
+
+/* The workspace is PyTorch's: it goes by streams, and into the pool of a graph that is captured. */
+static fp8_status run_there(int32_t device, const fp8_linear *linear, run_function function,
+                            const fp8_tensor *x, fp8_tensor *y, uint64_t bytes, fp8_error *err)
+{
+    void *memory = NULL, *stream = NULL;
+    torch_tensor *room = NULL;
+    fp8_status status = fp8_torch_stream(device, &stream, err);
+    if (status == FP8_OK)
+        status = fp8_torch_new_bytes(device, bytes, &room, &memory, err);
+    if (status == FP8_OK)
+        status = function(linear, x, y, memory, bytes, stream, err);
+    fp8_torch_drop(room);
+    return status;
+}
+
+static fp8_status run(int32_t device, const fp8_linear *linear, run_function function,
+                      const fp8_tensor *x, fp8_tensor *y, fp8_error *err)
+{
+    uint64_t bytes;
+    const fp8_status status = fp8_linear_workspace(linear, x->shape[0], &bytes, err);
+    if (status != FP8_OK)
+        return status;
+    return device == FP8_TORCH_CPU ? run_here(linear, function, x, y, bytes, err)
+                                   : run_there(device, linear, function, x, y, bytes, err);
 }
 
 /* y = function(x), x and y with any leading dimensions. */
-static fp8_status apply(const fp8_linear *linear, run_function function, torch_tensor *x,
-                        int64_t cols, torch_tensor **y, fp8_error *err)
+static fp8_status apply(int32_t device, const fp8_linear *linear, run_function function,
+                        torch_tensor *x, int64_t cols, torch_tensor **y, fp8_error *err)
 {
     fp8_tensor from, to;
     torch_tensor *copy = NULL;
@@ -85,7 +108,7 @@ static fp8_status apply(const fp8_linear *linear, run_function function, torch_t
     if (status == FP8_OK)
         status = fp8_torch_new_rows(x, cols, y, &to, err);
     if (status == FP8_OK)
-        status = run(linear, function, &from, &to, err);
+        status = run(device, linear, function, &from, &to, err);
     fp8_torch_drop(copy);
     return status;
 }
@@ -93,7 +116,9 @@ static fp8_status apply(const fp8_linear *linear, run_function function, torch_t
 static fp8_status number_in(torch_tensor *handle, int64_t *number, fp8_error *err)
 {
     fp8_tensor view;
-    fp8_status status = fp8_torch_view("handle", handle, &view, err);
+    fp8_status status = fp8_torch_must_be_on("handle", handle, FP8_TORCH_CPU, err);
+    if (status == FP8_OK)
+        status = fp8_torch_view("handle", handle, &view, err);
     if (status != FP8_OK)
         return status;
     if (view.dtype != FP8_I64 || view.ndim != 0)
@@ -102,8 +127,8 @@ static fp8_status number_in(torch_tensor *handle, int64_t *number, fp8_error *er
     return FP8_OK;
 }
 
-static fp8_status apply_layer(fp8_layer *layer, run_function function, torch_tensor *x,
-                              int64_t cols, torch_tensor **y, fp8_error *err)
+static fp8_status apply_layer(int32_t device, fp8_layer *layer, run_function function,
+                              torch_tensor *x, int64_t cols, torch_tensor **y, fp8_error *err)
 {
     const fp8_linear *linear;
     fp8_linear_info info;
@@ -113,7 +138,7 @@ static fp8_status apply_layer(fp8_layer *layer, run_function function, torch_ten
     fp8_linear_get_info(linear, &info);
     const int64_t wanted = function == run_y ? info.n : info.k;
     if (cols == wanted)
-        status = apply(linear, function, x, cols, y, err);
+        status = apply(device, linear, function, x, cols, y, err);
     else
         status = fp8_torch_fail(err, FP8_E_SHAPE, "the result has %lld columns, asked for %lld",
                                 (long long)wanted, (long long)cols);
@@ -128,13 +153,16 @@ static fp8_status call(run_function function, torch_tensor *x, torch_tensor *han
     fp8_status status = number_in(handle, &number, err);
     if (status != FP8_OK)
         return status;
-    fp8_layer *layer = fp8_torch_handle_acquire(number);
+    int32_t device;
+    fp8_layer *layer = fp8_torch_handle_acquire(number, &device);
     if (!layer)
         return fp8_torch_fail(err, FP8_E_STATE,
                               "handle %lld names no layer of this process: it was freed, or comes "
                               "from another one",
                               (long long)number);
-    status = apply_layer(layer, function, x, cols, y, err);
+    status = fp8_torch_must_be_on("x", x, device, err);
+    if (status == FP8_OK)
+        status = apply_layer(device, layer, function, x, cols, y, err);
     fp8_torch_handle_release(number);
     return status;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * torch_register.c - tells PyTorch about the operators: their schemas and their CPU kernels. Their
+ * torch_register.c - tells PyTorch about the operators: their schemas and their kernels. Their
  * shapes without data and their gradients are python/fp8/ops.py's. */
+#include "torch_device.h"
 #include "torch_kernels.h"
 #include "torch_view.h"
 
 static const struct {
     const char *name, *schema;
-    torch_kernel cpu;
+    torch_kernel kernel; /* for the CPU and CUDA */
 } operators[] = {
     {"linear", "linear(Tensor x, Tensor handle, int n) -> Tensor", fp8_torch_linear},
     {"linear_dx", "linear_dx(Tensor dy, Tensor handle, int k) -> Tensor", fp8_torch_linear_dx},
@@ -46,16 +47,19 @@ static void parallel_for(void *user, int64_t n, void (*body)(void *arg, int64_t 
     fp8_torch.torch_parallel_for(0, n, 1, run_range, &l);
 }
 
-/* Finds the libtorch at `libtorch`, which the process has loaded, and gives PyTorch's parallel-for
- * to contexts: *loops is its fp8_parallel_for, NULL if this PyTorch has none. Errors: NOT_FOUND. */
-FP8_API fp8_status fp8_torch_find(const char *libtorch, fp8_parallel_for *loops, fp8_error *err);
-/* Registers the operators in namespace fp8, on ctx, for the life of the process; once, after
- * fp8_torch_find. Errors: STATE. */
-FP8_API fp8_status fp8_torch_register(const fp8_context *ctx, fp8_error *err);
+/* Finds the libtorch_cpu and libtorch_cuda of these paths, which the process has loaded (the second
+ * perhaps not), and gives PyTorch's parallel-for to contexts: *loops is its fp8_parallel_for, NULL
+ * if this PyTorch has none. Errors: NOT_FOUND. */
+FP8_API fp8_status fp8_torch_find(const char *libtorch, const char *cuda, fp8_parallel_for *loops,
+                                  fp8_error *err);
+/* Registers the operators in namespace fp8, on ctx of so many threads, for the life of the process;
+ * once, after fp8_torch_find. Errors: STATE. */
+FP8_API fp8_status fp8_torch_register(const fp8_context *ctx, int32_t threads, fp8_error *err);
 
-fp8_status fp8_torch_find(const char *libtorch, fp8_parallel_for *loops, fp8_error *err)
+fp8_status fp8_torch_find(const char *libtorch, const char *cuda, fp8_parallel_for *loops,
+                          fp8_error *err)
 {
-    const fp8_status status = fp8_torch_load(libtorch, err);
+    const fp8_status status = fp8_torch_load(libtorch, cuda, err);
     if (status != FP8_OK)
         return status;
     fp8_torch_find_dtypes();
@@ -63,17 +67,27 @@ fp8_status fp8_torch_find(const char *libtorch, fp8_parallel_for *loops, fp8_err
     return FP8_OK;
 }
 
-fp8_status fp8_torch_register(const fp8_context *ctx, fp8_error *err)
+/* The kernels of one of PyTorch's dispatch keys. Nonzero: it could not be done. */
+static int32_t register_kernels(const char *key)
 {
-    torch_library *schemas = NULL, *kernels = NULL;
-    fp8_torch_context = ctx;
+    torch_library *kernels = NULL;
+    int32_t failed = fp8_torch.aoti_torch_library_init_impl("fp8", key, "libfp8", 0, &kernels);
+    for (int i = 0; !failed && i < OPERATORS; i++)
+        failed = fp8_torch.aoti_torch_library_impl(kernels, operators[i].name, operators[i].kernel);
+    return failed;
+}
+
+fp8_status fp8_torch_register(const fp8_context *ctx, int32_t threads, fp8_error *err)
+{
+    torch_library *schemas = NULL;
+    fp8_torch_set_contexts(ctx, fp8_torch.torch_parallel_for ? parallel_for : NULL, threads);
     int32_t failed = fp8_torch.aoti_torch_library_init_def("fp8", "libfp8", 0, &schemas);
     for (int i = 0; !failed && i < OPERATORS; i++)
         failed = fp8_torch.aoti_torch_library_def(schemas, operators[i].schema);
     if (!failed)
-        failed = fp8_torch.aoti_torch_library_init_impl("fp8", "CPU", "libfp8", 0, &kernels);
-    for (int i = 0; !failed && i < OPERATORS; i++)
-        failed = fp8_torch.aoti_torch_library_impl(kernels, operators[i].name, operators[i].cpu);
+        failed = register_kernels("CPU");
+    if (!failed)
+        failed = register_kernels("CUDA");
     if (failed)
         return fp8_torch_fail(err, FP8_E_STATE, "torch: the operators of fp8 cannot be registered");
     return FP8_OK;

@@ -33,9 +33,10 @@ static bool look_up(void *library, const char *name, void *function)
     return found != NULL;
 }
 
-fp8_status fp8_torch_load(const char *path, fp8_error *err)
+fp8_status fp8_torch_load(const char *path, const char *cuda, fp8_error *err)
 {
     void *library = dlopen(path, RTLD_NOLOAD | RTLD_LAZY);
+    void *for_cuda = dlopen(cuda, RTLD_NOLOAD | RTLD_LAZY);
     if (!library)
         return fp8_torch_fail(err, FP8_E_NOT_FOUND, "torch: %s is not loaded", path);
 #define FP8_FIND(name, result, arguments)           \
@@ -46,6 +47,11 @@ fp8_status fp8_torch_load(const char *path, fp8_error *err)
 #undef FP8_FIND
 #define FP8_FIND(name, result, arguments) look_up(library, #name, &fp8_torch.name);
     FP8_TORCH_OPTIONAL(FP8_FIND)
+#undef FP8_FIND
+#define FP8_FIND(name, result, arguments) \
+    if (for_cuda)                         \
+        look_up(for_cuda, #name, &fp8_torch.name);
+    FP8_TORCH_CUDA(FP8_FIND)
 #undef FP8_FIND
     return FP8_OK;
 }

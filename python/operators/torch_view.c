@@ -2,6 +2,7 @@
  *
  * torch_view.c - PyTorch's tensors as views, without a copy wherever strides allow. */
 #include "torch_view.h"
+#include "torch_device.h"
 
 enum { MAX_DIMS = 64 }; /* PyTorch's own limit */
 
@@ -43,6 +44,7 @@ typedef struct facts {
     void *data;
     int32_t number;
     fp8_dtype dtype;
+    int32_t device;
     int64_t dims;
     int64_t *shape, *stride;
 } facts;
@@ -56,6 +58,9 @@ static fp8_status ask(const char *name, torch_tensor *tensor, facts *f, fp8_erro
     failed |= fp8_torch.aoti_torch_get_strides(tensor, &f->stride);
     if (failed)
         return fp8_torch_fail(err, FP8_E_ARGUMENT, "%s: not a strided tensor with storage", name);
+    const fp8_status status = fp8_torch_device_of(name, tensor, &f->device, err);
+    if (status != FP8_OK)
+        return status;
     f->dtype = fp8_torch_dtype((torch_value)f->number);
     if (f->dtype == FP8_DTYPE_NONE)
         return fp8_torch_fail(err, FP8_E_DTYPE, "%s has a dtype that FP8 layers do not take", name);
@@ -104,20 +109,16 @@ static bool leading_step(const facts *f, int64_t *step)
     return true;
 }
 
-static fp8_status new_tensor(int64_t dims, const int64_t *shape, int32_t number,
+/* A contiguous one. */
+static fp8_status new_tensor(int32_t device, int64_t dims, const int64_t *shape, int32_t number,
                              torch_tensor **tensor, void **data, fp8_error *err)
 {
     int64_t stride[MAX_DIMS], step = 1;
-    *tensor = NULL;
     for (int64_t i = dims - 1; i >= 0; i--) {
         stride[i] = step;
         step *= shape[i] > 1 ? shape[i] : 1;
     }
-    if (fp8_torch.aoti_torch_empty_strided(dims, shape, stride, number,
-                                           fp8_torch.aoti_torch_device_type_cpu(), 0, tensor) ||
-        fp8_torch.aoti_torch_get_data_ptr(*tensor, data))
-        return fp8_torch_fail(err, FP8_E_NO_MEMORY, "torch: no memory for a new tensor");
-    return FP8_OK;
+    return fp8_torch_new(device, dims, shape, stride, number, tensor, data, err);
 }
 
 fp8_status fp8_torch_rows(const char *name, torch_tensor *tensor, fp8_tensor *view,
@@ -140,7 +141,7 @@ fp8_status fp8_torch_rows(const char *name, torch_tensor *tensor, fp8_tensor *vi
         return FP8_OK;
     }
     void *data = NULL;
-    status = new_tensor(f.dims, f.shape, f.number, copy, &data, err);
+    status = new_tensor(f.device, f.dims, f.shape, f.number, copy, &data, err);
     if (status != FP8_OK)
         return status;
     if (fp8_torch.aoti_torch_copy_(*copy, tensor, 0))
@@ -162,22 +163,29 @@ fp8_status fp8_torch_new_rows(torch_tensor *like, int64_t cols, torch_tensor **t
     for (int64_t i = 0; i + 1 < f.dims; i++)
         shape[i] = f.shape[i];
     shape[f.dims - 1] = cols;
-    status = new_tensor(f.dims, shape, f.number, tensor, &data, err);
+    status = new_tensor(f.device, f.dims, shape, f.number, tensor, &data, err);
     if (status == FP8_OK)
         *view = fp8_matrix(data, f.dtype, rows_of(&f), cols);
     return status;
 }
 
-fp8_status fp8_torch_new_matrix(int64_t rows, int64_t cols, fp8_dtype dtype, torch_tensor **tensor,
-                                fp8_tensor *view, fp8_error *err)
+fp8_status fp8_torch_new_matrix(int32_t device, int64_t rows, int64_t cols, fp8_dtype dtype,
+                                torch_tensor **tensor, fp8_tensor *view, fp8_error *err)
 {
     const int64_t shape[2] = {rows, cols};
     void *data = NULL;
     *tensor = NULL;
     if (dtype == FP8_DTYPE_NONE || numbers[dtype] < 0)
         return fp8_torch_fail(err, FP8_E_DTYPE, "this PyTorch has no such dtype");
-    fp8_status status = new_tensor(2, shape, numbers[dtype], tensor, &data, err);
+    fp8_status status = new_tensor(device, 2, shape, numbers[dtype], tensor, &data, err);
     if (status == FP8_OK)
         *view = fp8_matrix(data, dtype, rows, cols);
     return status;
+}
+
+fp8_status fp8_torch_new_bytes(int32_t device, uint64_t bytes, torch_tensor **tensor, void **data,
+                               fp8_error *err)
+{
+    const int64_t shape = (int64_t)bytes;
+    return new_tensor(device, 1, &shape, fp8_torch.aoti_torch_dtype_uint8(), tensor, data, err);
 }

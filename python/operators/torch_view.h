@@ -21,12 +21,17 @@ fp8_status fp8_torch_view(const char *name, torch_tensor *tensor, fp8_tensor *vi
  * Errors: SHAPE (no dimension), DTYPE, NO_MEMORY. */
 fp8_status fp8_torch_rows(const char *name, torch_tensor *tensor, fp8_tensor *view,
                           torch_tensor **copy, fp8_error *err);
-/* A new tensor [like's leading dimensions, cols] of like's dtype and, in *view, its [rows, cols].
+/* A new tensor [like's leading dimensions, cols] of like's dtype and device and, in *view, its
+ * [rows, cols].
  * Errors: NO_MEMORY. */
 fp8_status fp8_torch_new_rows(torch_tensor *like, int64_t cols, torch_tensor **tensor,
                               fp8_tensor *view, fp8_error *err);
-/* A new matrix [rows, cols] and its view. Errors: DTYPE, NO_MEMORY. */
-fp8_status fp8_torch_new_matrix(int64_t rows, int64_t cols, fp8_dtype dtype, torch_tensor **tensor,
-                                fp8_tensor *view, fp8_error *err);
+/* A new matrix [rows, cols] on a device (torch_device.h), and its view. Errors: DTYPE, NO_MEMORY.
+ */
+fp8_status fp8_torch_new_matrix(int32_t device, int64_t rows, int64_t cols, fp8_dtype dtype,
+                                torch_tensor **tensor, fp8_tensor *view, fp8_error *err);
+/* New memory on a device, as a tensor. Errors: NO_MEMORY. */
+fp8_status fp8_torch_new_bytes(int32_t device, uint64_t bytes, torch_tensor **tensor, void **data,
+                               fp8_error *err);
 
 #endif

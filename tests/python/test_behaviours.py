@@ -346,7 +346,7 @@ class Behaviours(unittest.TestCase):
                 self.assertTrue(all(torch.equal(a, b) for a, b in zip(codes, codes_of(layer))), storage)
             self.near(layer(inputs(2)), y, 2.0**-7)  # the bias went through half
         with self.assertRaisesRegex(NotImplementedError, "CPU"):
-            FP8Linear(linear(), options=options()).materialize_fp8_weight("cuda")
+            FP8Linear(linear(), options=options()).materialize_fp8_weight("mps")
 
     def test_09_meta(self):
         with torch.device("meta"):
