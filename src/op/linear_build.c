@@ -195,10 +195,11 @@ void fp8_build_take_made(fp8_build *build, const fp8_quant *q, const void *scale
                          int64_t col)
 {
     const int64_t bytes = fp8_dtype_bits(q->scale) / 8;
+    const int64_t run = build->scales ? q->grid_cols : 1; /* those that lie side by side */
     const char *from = scales;
     for (int64_t r = 0; r < q->grid_rows; r++)
-        for (int64_t c = 0; c < q->grid_cols; c++, from += bytes)
-            memcpy(scale_at(build, row + r, col + c), from, (size_t)bytes);
+        for (int64_t c = 0; c < q->grid_cols; c += run, from += run * bytes)
+            memcpy(scale_at(build, row + r, col + c), from, (size_t)(run * bytes));
 }
 
 void fp8_build_bias(fp8_build *build, const fp8_tensor *bias, int64_t row)

@@ -47,26 +47,6 @@ static uint8_t *code_at(const fp8_linear *l, int64_t row, int64_t col)
 
 /* ---- codes as they are ---- */
 
-/* Rows of codes on their way to to[rows, cols]. */
-typedef struct gathering {
-    const fp8_tensor *codes;
-    int64_t first;
-    uint8_t *to;
-} gathering;
-
-static void gather_row(void *arg, int64_t i)
-{
-    const gathering *g = arg;
-    const int64_t cols = g->codes->shape[1];
-    uint8_t *to = g->to + i * cols;
-    if (g->codes->stride[1] == 1) {
-        memcpy(to, fp8_element_at(g->codes, g->first + i, 0), (size_t)cols);
-        return;
-    }
-    for (int64_t j = 0; j < cols; j++)
-        to[j] = *(const uint8_t *)fp8_element_at(g->codes, g->first + i, j);
-}
-
 typedef struct sending {
     const fp8_context *ctx;
     const fp8_tensor *x; /* codes, or high precision, for which the rest is */
@@ -79,9 +59,8 @@ static fp8_status fill_codes(const void *arg, int64_t first, int64_t rows, uint8
                              fp8_error *err)
 {
     const sending *s = arg;
-    gathering g = {s->x, first, to};
     (void)err;
-    fp8_run_parallel(s->ctx, rows, gather_row, &g);
+    fp8_cuda_gather(s->ctx, s->x, first, rows, s->x->shape[1], to);
     return FP8_OK;
 }
 

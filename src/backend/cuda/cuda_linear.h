@@ -59,6 +59,9 @@ fp8_status fp8_cuda_linear_clear_padding(const fp8_linear *linear, fp8_error *er
  * DEVICE and those of fp8_cuda_begin. cuda_transfer.c; op/cuda_calls.h has those that operations
  * use, too. */
 
+/* The host's to[rows, ld] = rows [first, first + rows) of t, which the host has, and zeros. */
+void fp8_cuda_gather(const fp8_context *ctx, const fp8_tensor *t, int64_t first, int64_t rows,
+                     int64_t ld, void *to);
 /* to[rows, ld] on the device = t and zeros beyond its columns; t lies on either side. */
 fp8_status fp8_cuda_place(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
                           fp8_error *err);

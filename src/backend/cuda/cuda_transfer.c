@@ -56,21 +56,40 @@ fp8_status fp8_cuda_rearrange(const fp8_context *ctx, const fp8_tensor *from, co
     return fp8_device_wait(ctx, NULL, err);
 }
 
-/* slab[rows, ld] = rows [first, first + rows) of t, which the host has, and zeros. */
-static void gather_rows(const fp8_tensor *t, int64_t first, int64_t rows, int64_t ld, char *slab)
+/* Rows of a matrix that the host has, on their way to to[rows, ld] and zeros. */
+typedef struct gathering {
+    const fp8_tensor *t;
+    int64_t first, ld;
+    char *to;
+} gathering;
+
+static void gather_row(void *arg, int64_t i)
 {
-    const int64_t cols = t->shape[1], bytes = bytes_of(t);
-    for (int64_t i = 0; i < rows; i++, slab += ld * bytes) {
-        if (t->stride[1] == 1)
-            memcpy(slab, fp8_element_at(t, first + i, 0), (size_t)(cols * bytes));
-        for (int64_t j = 0; j < cols && t->stride[1] != 1; j++)
-            memcpy(slab + j * bytes, fp8_element_at(t, first + i, j), (size_t)bytes);
-        memset(slab + cols * bytes, 0, (size_t)((ld - cols) * bytes));
-    }
+    const gathering *g = arg;
+    const int64_t cols = g->t->shape[1], bytes = bytes_of(g->t);
+    char *to = g->to + i * g->ld * bytes;
+    if (g->t->stride[1] == 1)
+        memcpy(to, fp8_element_at(g->t, g->first + i, 0), (size_t)(cols * bytes));
+    for (int64_t j = 0; j < cols && g->t->stride[1] != 1; j++)
+        memcpy(to + j * bytes, fp8_element_at(g->t, g->first + i, j), (size_t)bytes);
+    memset(to + cols * bytes, 0, (size_t)((g->ld - cols) * bytes));
 }
 
-/* Rows of a matrix on their way. */
+void fp8_cuda_gather(const fp8_context *ctx, const fp8_tensor *t, int64_t first, int64_t rows,
+                     int64_t ld, void *to)
+{
+    enum { WORTH_IT = 1 << 16 }; /* bytes */
+    gathering g = {t, first, ld, to};
+    if (rows * ld * bytes_of(t) >= WORTH_IT) {
+        fp8_run_parallel(ctx, rows, gather_row, &g);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        gather_row(&g, i);
+}
+
 typedef struct placing {
+    const fp8_context *ctx;
     const fp8_tensor *t;
     int64_t ld;
 } placing;
@@ -80,14 +99,14 @@ static fp8_status fill_rows(const void *arg, int64_t first, int64_t rows, uint8_
 {
     const placing *p = arg;
     (void)err;
-    gather_rows(p->t, first, rows, p->ld, (char *)to);
+    fp8_cuda_gather(p->ctx, p->t, first, rows, p->ld, to);
     return FP8_OK;
 }
 
 static fp8_status upload(const fp8_context *ctx, const fp8_tensor *t, void *to, int64_t ld,
                          fp8_error *err)
 {
-    const placing p = {t, ld};
+    const placing p = {ctx, t, ld};
     const int64_t row_bytes = ld * bytes_of(t);
     FP8_TRY(fp8_cuda_upload_rows(ctx, to, row_bytes, t->shape[0], row_bytes, fill_rows, &p, err));
     return fp8_cuda_upload_wait(ctx, err);
@@ -116,7 +135,7 @@ fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *hos
         return FP8_OK;
     FP8_TRY(fp8_cuda_find(ctx, t->data, &on_device, err));
     if (!on_device) {
-        gather_rows(t, 0, rows, cols, host);
+        fp8_cuda_gather(ctx, t, 0, rows, cols, host);
         return FP8_OK;
     }
     FP8_TRY(fp8_device_alloc(ctx, bytes, &packed, err));
