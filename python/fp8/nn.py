@@ -182,7 +182,7 @@ class FP8Linear(nn.Linear):
         if x.is_meta:
             return x.new_empty((*x.shape[:-1], self.out_features))
         if torch.compiler.is_compiling():
-            if torch.compiler.is_exporting():
+            if torch.compiler._is_exporting_flag:  # is_exporting() is true of compiling, too, before PyTorch 2.12
                 raise NotImplementedError("FP8Linear cannot be exported: its codes are a layer of this process")
             y = torch.ops.fp8.linear(x, layer_state.compiled_number(self, x.device), self.out_features)
         else:

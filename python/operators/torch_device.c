@@ -69,7 +69,7 @@ static void write_label(int32_t device, char label[16])
 fp8_status fp8_torch_must_be_on(const char *name, torch_tensor *tensor, int32_t device,
                                 fp8_error *err)
 {
-    int32_t found;
+    int32_t found = FP8_TORCH_CPU;
     char is[16], wanted[16];
     const fp8_status status = fp8_torch_device_of(name, tensor, &found, err);
     if (status != FP8_OK || found == device)

@@ -274,7 +274,7 @@ class Layers(Near):
         torch.cuda.empty_cache()
         gained = (torch.cuda.mem_get_info()[0] - before) / 2**20
         print(f"4 linears of {side}: {4 * 2 * side * side / 2**20:.0f} MiB in bf16, wrapping them frees {gained:.0f} MiB")
-        self.assertGreater(gained, 0.9 * 4 * side * side / 2**20)
+        self.assertGreaterEqual(gained, 4 * (side * side / 2**20 - 2))  # CUDA gives memory in pieces of 2 MiB
 
     def test_profiler_names_the_operator(self):
         model = enable_fp8_gemm(nn.Sequential(linear(n=K), linear()).to(CUDA))
