@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Y[M,N] = X[M,K] W[N,K]^T + bias[N] on numpy arrays and torch CPU tensors, by a prepared weight or in one call.
+"""Y[M,N] = X[M,K] W[N,K]^T + bias[N] on numpy arrays and torch tensors, by a prepared weight or in one call; on CUDA in PyTorch's
+current stream.
 
 For PyTorch modules see nn.py, which holds a Linear and calls it through an operator.
 """
@@ -11,17 +12,10 @@ from typing import Any
 
 from . import _c, arrays, context as contexts
 from ._c import Activation, Dtype, Grid, NanPolicy, QuantizeDesc
+from .context import Place
 from .errors import call, exception
 from .numbers import GridLike
 from .schemes import linear_desc
-
-
-def _optional(view: _c.Tensor | None) -> Any:
-    return None if view is None else ctypes.byref(view)
-
-
-def _view(array: Any, uint8: Dtype | None = None) -> _c.Tensor | None:
-    return None if array is None else arrays.view(array, uint8)
 
 
 def matmul(x: Any, w: Any, w_scales: Any = None, bias: Any = None, *, x_scales: Any = None, w_grid: GridLike = (0, 0),
@@ -36,14 +30,15 @@ def matmul(x: Any, w: Any, w_scales: Any = None, bias: Any = None, *, x_scales: 
     if desc is None:
         desc = _c.LinearDesc(activation=Activation.NONE if x_scales is None else Activation.CODES,
                              x=QuantizeDesc(grid=Grid(*x_grid), nan=NanPolicy.PROPAGATE), w=QuantizeDesc(grid=Grid(*w_grid)))
-    xv, wv = arrays.view(x, code), arrays.view(w, code)
+    at = Place(x, context)
+    xv, wv = at.view(x, code), at.view(w, code)
     if xv.ndim != 2 or wv.ndim != 2:
         raise ValueError(f"x and w have {xv.ndim} and {wv.ndim} dimensions, must be matrices")
     dtype = arrays.dtype_of(out) if out is not None else Dtype.BF16 if xv.dtype in arrays.ONE_BYTE else Dtype(xv.dtype)
     y = arrays.empty_like(x, (xv.shape[0], wv.shape[0]), dtype)
-    call("fp8_matmul", (context or contexts.default()).handle, ctypes.byref(desc), ctypes.byref(xv),
-         _optional(_view(x_scales, Dtype.E8M0FNU)), ctypes.byref(wv), _optional(_view(w_scales, Dtype.E8M0FNU)),
-         _optional(_view(bias)), ctypes.byref(arrays.view(y)), None)
+    at.wait()
+    call("fp8_matmul", at.handle, ctypes.byref(desc), ctypes.byref(xv), at.optional(x_scales, Dtype.E8M0FNU), ctypes.byref(wv),
+         at.optional(w_scales, Dtype.E8M0FNU), at.optional(bias), ctypes.byref(at.view(y)), at.stream)
     return y
 
 
@@ -57,12 +52,13 @@ class Linear:
     def __init__(self, w: Any, w_scales: Any = None, bias: Any = None, *, scheme: str = "channel", rule: str = "vllm",
                  desc: _c.LinearDesc | None = None, code: Any = "float8_e4m3fn",
                  context: contexts.Context | None = None) -> None:
-        self.context = context or contexts.default()
+        at = Place(w, context)
+        self.context = at.context
         self.desc = desc or linear_desc(scheme, rule)
         handle = ctypes.c_void_p()
-        call("fp8_linear_create", self.context.handle, ctypes.byref(self.desc),
-             ctypes.byref(arrays.view(w, arrays.dtype_of(code))), _optional(_view(w_scales, Dtype.E8M0FNU)),
-             _optional(_view(bias)), ctypes.byref(handle))
+        at.wait()
+        call("fp8_linear_create", at.handle, ctypes.byref(self.desc), ctypes.byref(at.view(w, arrays.dtype_of(code))),
+             at.optional(w_scales, Dtype.E8M0FNU), at.optional(bias), ctypes.byref(handle))
         self._own(handle)
 
     def _own(self, handle: ctypes.c_void_p) -> None:
@@ -81,12 +77,13 @@ class Linear:
         return made
 
     def export(self, like: Any) -> tuple[Any, Any]:
-        """codes[N,K] and scales, bit for bit, as new arrays of the package that `like` is of."""
-        info = self.info
+        """codes[N,K] and scales, bit for bit, as new arrays of the package that `like` is of, and where it is."""
+        info, at = self.info, Place(like, self.context)
+        at.wait()
         codes = arrays.empty_like(like, (info.n, info.k), Dtype(info.code))
         scales = arrays.empty_like(like, (info.scale_rows, info.scale_cols), Dtype(info.scale))
-        call("fp8_linear_export", self.handle, ctypes.byref(arrays.view(codes, Dtype(info.code))),
-             ctypes.byref(arrays.view(scales, Dtype(info.scale))))
+        call("fp8_linear_export", self.handle, ctypes.byref(at.view(codes, Dtype(info.code))),
+             ctypes.byref(at.view(scales, Dtype(info.scale))))
         return codes, scales
 
     @property
@@ -97,29 +94,31 @@ class Linear:
     def __call__(self, x: Any, x_scales: Any = None, *, out: Any = None) -> Any:
         """y[M,N] for x[M,K]: high precision, or codes with x_scales where the description says so. out: dtype of y; None =
         x's, bfloat16 for codes. Errors: TypeError, ValueError, MemoryError."""
-        xv = arrays.view(x, Dtype.E4M3FN)
+        at = Place(x, self.context)
+        xv = at.view(x, Dtype.E4M3FN)
         if xv.ndim != 2:
             raise ValueError(f"x has {xv.ndim} dimensions, must be a matrix")
         dtype = arrays.dtype_of(out) if out is not None else Dtype.BF16 if xv.dtype in arrays.ONE_BYTE else Dtype(xv.dtype)
         y = arrays.empty_like(x, (xv.shape[0], self.info.n), dtype)
-        self._run("fp8_linear_run", xv, arrays.view(y), _optional(_view(x_scales, Dtype.E8M0FNU)))
+        self._run("fp8_linear_run", at, xv, at.view(y), at.optional(x_scales, Dtype.E8M0FNU))
         return y
 
     def gradient(self, dy: Any) -> Any:
         """dx[M,K] = dy[M,N] W: the gradient for the input. Errors: as a call."""
-        dyv = arrays.view(dy)
+        at = Place(dy, self.context)
+        dyv = at.view(dy)
         if dyv.ndim != 2:
             raise ValueError(f"dy has {dyv.ndim} dimensions, must be a matrix")
         dx = arrays.empty_like(dy, (dyv.shape[0], self.info.k), Dtype(dyv.dtype))
-        self._run("fp8_linear_run_dx", dyv, arrays.view(dx))
+        self._run("fp8_linear_run_dx", at, dyv, at.view(dx))
         return dx
 
-    def _run(self, function: str, source: _c.Tensor, result: _c.Tensor, *scales: Any) -> None:
+    def _run(self, function: str, at: Place, source: _c.Tensor, result: _c.Tensor, *scales: Any) -> None:
         size, error = ctypes.c_uint64(), _c.Error()
         call("fp8_linear_workspace", self.handle, source.shape[0], ctypes.byref(size))
-        workspace = ctypes.create_string_buffer(size.value)
-        if getattr(_c.lib, function)(self.handle, ctypes.byref(source), *scales, ctypes.byref(result), workspace, size, None,
-                                     ctypes.byref(error)):
+        _owner, workspace = at.memory(size.value)
+        if getattr(_c.lib, function)(self.handle, ctypes.byref(source), *scales, ctypes.byref(result), workspace, size,
+                                     at.stream, ctypes.byref(error)):
             raise exception(error)
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantizing and dequantizing matrices, on numpy arrays and torch CPU tensors. docs/numerics.md has every formula."""
+"""Quantizing and dequantizing matrices, on numpy arrays and torch tensors; those on CUDA are computed there, in PyTorch's current
+stream. docs/numerics.md has every formula."""
 from __future__ import annotations
 
 import ctypes
@@ -7,6 +8,7 @@ from typing import Any
 
 from . import _c, arrays, context as contexts
 from ._c import Dtype, Grid, NanPolicy, Rule
+from .context import Place
 from .errors import call
 
 GridLike = tuple[int, int]
@@ -60,9 +62,9 @@ def quantize(x: Any, grid: GridLike = (0, 0), *, rule: str | Rule = "best", code
         scale = arrays.dtype_of(scale)
         scales = arrays.empty_like(x, scale_shape(*shape, grid), scale)
     codes = arrays.empty_like(x, (shape[0] if rows is None else rows, shape[1]), code)
-    scale = arrays.dtype_of(scale)
-    call("fp8_quantize", _handle(context), ctypes.byref(desc), ctypes.byref(arrays.view(x)),
-         ctypes.byref(arrays.view(codes, code)), ctypes.byref(arrays.view(scales, scale)), None)
+    scale, at = arrays.dtype_of(scale), Place(x, context)
+    call("fp8_quantize", at.handle, ctypes.byref(desc), ctypes.byref(at.view(x)), ctypes.byref(at.view(codes, code)),
+         ctypes.byref(at.view(scales, scale)), at.stream)
     return codes, scales
 
 
@@ -71,8 +73,9 @@ def dequantize(codes: Any, scales: Any, grid: GridLike = (0, 0), *, dtype: Any =
     """y[R, C] = codes[R, C] * scales[ceil(R/g), ceil(C/h)], in fp32, rounded once to dtype. uint8 arrays are taken for
     `code` and `scale`. Errors: as quantize."""
     y = arrays.empty_like(codes, _matrix_shape(codes, "codes"), arrays.dtype_of(dtype))
-    call("fp8_dequantize", _handle(context), Grid(*grid), ctypes.byref(arrays.view(codes, arrays.dtype_of(code))),
-         ctypes.byref(arrays.view(scales, arrays.dtype_of(scale))), ctypes.byref(arrays.view(y)), None)
+    at = Place(codes, context)
+    call("fp8_dequantize", at.handle, Grid(*grid), ctypes.byref(at.view(codes, arrays.dtype_of(code))),
+         ctypes.byref(at.view(scales, arrays.dtype_of(scale))), ctypes.byref(at.view(y)), at.stream)
     return y
 
 
@@ -85,11 +88,8 @@ def requantize(codes: Any, scales: Any, grid: GridLike, to: GridLike, *, rule: s
     code, new_code, new_scale = (arrays.dtype_of(d) for d in (code, new_code, new_scale))
     out = arrays.empty_like(codes, shape, new_code)
     out_scales = arrays.empty_like(codes, scale_shape(*shape, to), new_scale)
-    call("fp8_requantize", _handle(context), Grid(*grid), ctypes.byref(arrays.view(codes, code)),
-         ctypes.byref(arrays.view(scales, Dtype.E8M0FNU)), ctypes.byref(desc), ctypes.byref(arrays.view(out, new_code)),
-         ctypes.byref(arrays.view(out_scales, new_scale)), None)
+    at = Place(codes, context)
+    call("fp8_requantize", at.handle, Grid(*grid), ctypes.byref(at.view(codes, code)),
+         ctypes.byref(at.view(scales, Dtype.E8M0FNU)), ctypes.byref(desc), ctypes.byref(at.view(out, new_code)),
+         ctypes.byref(at.view(out_scales, new_scale)), at.stream)
     return out, out_scales
-
-
-def _handle(given: contexts.Context | None) -> ctypes.c_void_p:
-    return (given or contexts.default()).handle

@@ -54,7 +54,7 @@ def context_of(device: torch.device) -> Context:
     if device.type == "cpu":
         return context
     made, error = object.__new__(Context), _c.Error()
-    made.handle = ctypes.c_void_p()
+    made.handle, made.device = ctypes.c_void_p(), device
     if _lib.fp8_torch_context(device.index, ctypes.byref(made.handle), ctypes.byref(error)):
         raise exception(error)
     return made

@@ -9,6 +9,7 @@ import io
 import itertools
 import pickle
 import sys
+import threading
 import unittest
 
 try:
@@ -147,6 +148,41 @@ class Operators(Near):
         self.assertTrue(torch.isfinite(y).all())
 
 
+class Functions(Near):
+    """fp8.quantize and its like on tensors of the device."""
+
+    def test_matrices(self):
+        x = torch.randn(130, 256)
+        for grid in ((0, 0), (1, 0), (1, 128), (128, 128)):
+            here = fp8.quantize(x, grid, nan="propagate")
+            there = fp8.quantize(x.to(CUDA), grid, nan="propagate")
+            self.assertEqual({t.device for t in there}, {CUDA})
+            self.assertTrue(same([t.view(torch.uint8) for t in here], [t.cpu().view(torch.uint8) for t in there]))
+            self.assertTrue(torch.equal(fp8.dequantize(*here, grid), fp8.dequantize(*there, grid).cpu()))
+
+    def test_linears(self):
+        w, x, bias = torch.randn(N, K), torch.randn(7, K), torch.randn(N)
+        for scheme in SCHEMES:
+            here, there = fp8.Linear(w, bias=bias, scheme=scheme), fp8.Linear(w.to(CUDA), bias=bias.to(CUDA), scheme=scheme)
+            self.assertTrue(same([t.view(torch.uint8) for t in here.export(w)],
+                                 [t.cpu().view(torch.uint8) for t in there.export(w.to(CUDA))]))
+            self.near(there(x.to(CUDA)), here(x), 2.0**-7)
+            self.near(there.gradient(here(x).to(CUDA)), here.gradient(here(x)), 2.0**-7)
+            side = torch.cuda.Stream()
+            with torch.cuda.stream(side):
+                self.near(there.clone()(x.to(CUDA)), here(x), 2.0**-7)
+        codes, scales = fp8.quantize(w, (1, 0))
+        self.near(fp8.matmul(x.to(CUDA), codes.to(CUDA), scales.to(CUDA), w_grid=(1, 0)),
+                  fp8.matmul(x, codes, scales, w_grid=(1, 0)), 2.0**-7)
+
+    def test_places_are_not_mixed(self):
+        w, x = torch.randn(N, K), torch.randn(7, K)
+        for call in (lambda: fp8.Linear(w)(x.to(CUDA)), lambda: fp8.Linear(w.to(CUDA))(x),
+                     lambda: fp8.matmul(x.to(CUDA), w), lambda: fp8.matmul(x, w.to(CUDA))):
+            with self.assertRaisesRegex((ValueError, NotImplementedError), "is on"):
+                call()
+
+
 class Layers(Near):
     def test_codes_are_the_cpus(self):
         for scheme, storage, dtype in itertools.product(SCHEMES, STORAGES, (torch.bfloat16, torch.float16, torch.float32)):
@@ -275,6 +311,33 @@ class Layers(Near):
         gained = (torch.cuda.mem_get_info()[0] - before) / 2**20
         print(f"4 linears of {side}: {4 * 2 * side * side / 2**20:.0f} MiB in bf16, wrapping them frees {gained:.0f} MiB")
         self.assertGreaterEqual(gained, 4 * (side * side / 2**20 - 2))  # CUDA gives memory in pieces of 2 MiB
+
+    def test_threads_with_streams_of_their_own(self):
+        """Two threads run a layer while a third quantizes it again and again: each result is of one weight or the other."""
+        layer = enable_fp8_gemm(linear().to(CUDA), options=options("keep"))
+        x, weights, failures = inputs(33), [linear(seed=s).weight.detach().to(CUDA) for s in (1, 7)], []
+        wants = []
+        for weight in weights:
+            with torch.no_grad():
+                layer.weight.copy_(weight)
+            wants.append(layer(x).clone())
+
+        def run():
+            with torch.cuda.stream(torch.cuda.Stream()), torch.no_grad():
+                for _ in range(200):
+                    y = OPS.linear(x, layer._layer.number, N)
+                    torch.cuda.current_stream().synchronize()
+                    if not any(torch.equal(y, want) for want in wants):
+                        failures.append(y)
+
+        workers = [threading.Thread(target=run) for _ in range(2)]
+        for worker in workers:
+            worker.start()
+        for i in range(50):
+            layer._layer.set_source(weights[i % 2], layer.bias.detach())
+        for worker in workers:
+            worker.join()
+        self.assertEqual(len(failures), 0)
 
     def test_profiler_names_the_operator(self):
         model = enable_fp8_gemm(nn.Sequential(linear(n=K), linear()).to(CUDA))
