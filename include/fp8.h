@@ -222,11 +222,11 @@ typedef struct fp8_context fp8_context;
  * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
  * for nothing (FP8_NAN_REFUSE does), and may be captured into a CUDA graph. What fails on the
  * device later is told by a later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize,
- * fp8_cast, fp8_matmul and fp8_linear are built for CUDA; other functions that compute refuse such
- * a context with UNSUPPORTED, those that only read a checkpoint take it. Errors: ARGUMENT,
- * NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index), UNSUPPORTED (a driver
- * before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver cannot load the
- * kernels), STATE, DEVICE. */
+ * fp8_cast, fp8_matmul, fp8_linear, fp8_layer and fp8_load are built for CUDA; other functions that
+ * compute refuse such a context with UNSUPPORTED, those that only read a checkpoint take it.
+ * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
+ * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver
+ * cannot load the kernels), STATE, DEVICE. */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -447,9 +447,11 @@ FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_des
  * a code (more if scales change along K at columns that are no multiple of 4: 8/7 of it with 1x7);
  * the caller may free them. Free with fp8_linear_free, before ctx.
  * On CUDA they lie on the host or on the device, and what the caller has enqueued that writes them
- * is done or in a stream that the default stream waits for. Rows are padded to 16 bytes, nothing
- * else. A run only enqueues: x_scales that are not finite and positive are not told, and are used.
- * Errors: as fp8_matmul. */
+ * is done or in a stream that the default stream waits for. A weight in high precision is quantized
+ * where it lies: what the host has by the CPU, some rows at a time into pinned memory (8 MiB for
+ * the context, from the first use on), so that the device holds the linear and no more. Rows are
+ * padded to 16 bytes, nothing else. A run only enqueues: x_scales that are not finite and positive
+ * are not told, and are used. Errors: as fp8_matmul. */
 FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
                                      const fp8_tensor *w, const fp8_tensor *w_scales,
                                      const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
@@ -651,6 +653,10 @@ FP8_API int fp8_marlin_supports_shape(int64_t n, int64_t k, int64_t k_whole, int
  * It gets its weight in one of two ways: from a matrix in memory (fp8_layer_set_source), or by
  * pieces through an fp8_load, which quantizes them as they arrive and cuts out a rank's share.
  * docs/layers.md draws the states of a layer.
+ * On CUDA sources and pieces lie on the host or on the device, under the same condition as those of
+ * fp8_linear_create; pieces from the device come to the host to be cut. Who changes a layer waits
+ * until the device has done all that was enqueued for it, and so must launch no graph that holds
+ * the layer's linear meanwhile, nor capture one in this thread.
  */
 
 /* What becomes of a weight given by fp8_layer_set_source once its codes exist. */
@@ -720,7 +726,9 @@ FP8_API fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc
 FP8_API void fp8_layer_free(fp8_layer *layer);
 /* A deep copy in ctx (NULL: the layer's own; another: how a layer moves to another device,
  * allocator or pool of threads): codes, scales, version, policy, and the source where
- * the layer holds it; a source that the caller keeps is kept for both. Errors: ARGUMENT, STATE
+ * the layer holds it; a source that the caller keeps is kept for both, but for one on a device that
+ * the copy is not on, which is copied to the host. From one device to another codes go by way of
+ * the host. Errors: ARGUMENT, STATE
  * (a load is at work on it), NO_MEMORY. */
 FP8_API fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ctx, fp8_layer **out,
                                    fp8_error *err);
@@ -848,7 +856,8 @@ typedef struct fp8_load_piece {
  * Errors, all of which leave the layer and the load as they were: ARGUMENT (no such layer, part or
  * parameter), SHAPE (outside the tensor), DTYPE, EXISTS (duplicates), NO_SPACE (max_waiting_bytes:
  * write what finishes other layers first, then this again), NAN, SCALE, STATE, NO_MEMORY, and
- * those of comm. The message names layer, parameter, part and range. */
+ * those of comm. On CUDA finishing a layer may fail, too (NO_MEMORY, STATE, DEVICE): the layer is
+ * as it was, its pieces count as written, and fp8_load_finish tries again. The message names layer, parameter, part and range. */
 FP8_API fp8_status fp8_load_write(fp8_load *load, fp8_layer *layer, const fp8_load_piece *piece,
                                   fp8_error *err);
 /* Writes what has not come yet of one layer with made-up numbers, which depend on the seed, the
