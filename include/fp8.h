@@ -857,7 +857,8 @@ typedef struct fp8_load_piece {
  * parameter), SHAPE (outside the tensor), DTYPE, EXISTS (duplicates), NO_SPACE (max_waiting_bytes:
  * write what finishes other layers first, then this again), NAN, SCALE, STATE, NO_MEMORY, and
  * those of comm. On CUDA finishing a layer may fail, too (NO_MEMORY, STATE, DEVICE): the layer is
- * as it was, its pieces count as written, and fp8_load_finish tries again. The message names layer, parameter, part and range. */
+ * as it was, its pieces count as written, and fp8_load_finish tries again. The message names layer,
+ * parameter, part and range. */
 FP8_API fp8_status fp8_load_write(fp8_load *load, fp8_layer *layer, const fp8_load_piece *piece,
                                   fp8_error *err);
 /* Writes what has not come yet of one layer with made-up numbers, which depend on the seed, the
