@@ -295,15 +295,3 @@ def can_materialize(layer: FP8Linear) -> bool:
     weight = layer._parameters["weight"] if layer._source is None else layer._source
     bias = layer._parameters["bias"]
     return weight is not None and not weight.is_meta and not (bias is not None and bias.is_meta)
-
-
-@torch.compiler.assume_constant_result
-def _made_ready(layer: FP8Linear, device: torch.device) -> bool:
-    refresh(layer, device)
-    return True
-
-
-def compiled_number(layer: FP8Linear, device: torch.device) -> Tensor:
-    """For a graph on a device: makes the codes when it is traced, if need be; it does not notice later what becomes stale."""
-    _made_ready(layer, device)
-    return layer._layer.number

@@ -184,7 +184,7 @@ class FP8Linear(nn.Linear):
         if torch.compiler.is_compiling():
             if torch.compiler._is_exporting_flag:  # is_exporting() is true of compiling, too, before PyTorch 2.12
                 raise NotImplementedError("FP8Linear cannot be exported: its codes are a layer of this process")
-            y = torch.ops.fp8.linear(x, layer_state.compiled_number(self, x.device), self.out_features)
+            y = torch.ops.fp8.linear(x, self._compiled_number(x.device), self.out_features)
         else:
             y = self._run(x)
         bias = self._parameters["bias"]
@@ -192,6 +192,16 @@ class FP8Linear(nn.Linear):
             # Zero, infinite elements too, with the bias's gradient.
             y = y + (bias - bias.detach()).nan_to_num().to(y.device, y.dtype)
         return y
+
+    @torch.compiler.assume_constant_result
+    def _make_ready(self, device: torch.device) -> bool:
+        layer_state.refresh(self, device)
+        return True
+
+    def _compiled_number(self, device: torch.device) -> Tensor:
+        """For a graph on a device: makes the codes when it is traced, if need be; it does not notice later what is stale."""
+        self._make_ready(device)
+        return self._layer.number
 
     def _run(self, x: Tensor) -> Tensor:
         if forward_ad._current_level >= 0 and forward_ad.unpack_dual(x).tangent is not None:
