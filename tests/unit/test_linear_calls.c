@@ -52,24 +52,22 @@ static fp8_linear_desc channel_desc(fp8_activation activation)
     return desc;
 }
 
-/* x_rows: 1 = X has a scale a row, 0 = one. */
-static fp8_linear *linear_with(const fp8_context *ctx, fp8_activation activation, int64_t x_rows)
+static fp8_linear *linear_of(const fp8_context *ctx, const fp8_linear_desc *desc)
 {
-    fp8_linear_desc desc = channel_desc(activation);
-    desc.x.grid.rows = x_rows;
     const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, N, K);
     const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, N, 1);
     const fp8_tensor b = fp8_vector(bias_values, FP8_F32, N);
     fp8_linear *linear = NULL;
     fp8_error err;
-    if (fp8_linear_create(ctx, &desc, &w, &s, &b, &linear, &err) != FP8_OK)
+    if (fp8_linear_create(ctx, desc, &w, &s, &b, &linear, &err) != FP8_OK)
         fail_msg("%s", err.msg);
     return linear;
 }
 
 static fp8_linear *linear_new(const fp8_context *ctx, fp8_activation activation)
 {
-    return linear_with(ctx, activation, 1);
+    const fp8_linear_desc desc = channel_desc(activation);
+    return linear_of(ctx, &desc);
 }
 
 static fp8_status run_with(const fp8_linear *linear, const fp8_tensor *x, fp8_tensor *y,
@@ -134,9 +132,11 @@ static void crowd(void *user, int64_t n, void (*body)(void *arg, int64_t i), voi
 static void run_both_ways(const fp8_context *ctx, int kind, float *y)
 {
     static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F32}; /* pairs of x_bits are F32 as well */
-    const fp8_activation activation = kind < 2 ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_DYNAMIC;
     const fp8_dtype dtype = dtypes[kind % 2];
-    fp8_linear *linear = linear_with(ctx, activation, kind / 4);
+    fp8_linear_desc desc = channel_desc(kind < 2 ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_DYNAMIC);
+    desc.x.grid.rows = kind / 4;
+    desc.x.nan = FP8_NAN_REFUSE;
+    fp8_linear *linear = linear_of(ctx, &desc);
     const fp8_tensor x = fp8_matrix(x_bits, dtype, M, K);
     fp8_tensor ty = fp8_matrix(y, FP8_F32, M, N), dx = fp8_matrix(y + M * N, FP8_F32, M, K);
     uint64_t bytes;
