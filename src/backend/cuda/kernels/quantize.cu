@@ -51,7 +51,7 @@ __device__ static inline void encode_place(const quantize_args &a, const place &
 }
 
 /* A block of 256 threads a unit. */
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     quantize_units(const __grid_constant__ quantize_args a)
 {
     __shared__ uint32_t most;
