@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_choose.c - the versions of the fast kernels and a model of their time. Its constants are
- * fitted to measurements on an H100 (dev/cuda/README.md, run 9), where its choice takes 1.01
- * to 1.02 times the best version's time. */
+ * fitted to measurements on an H100, launches that depend on each other and cold weights
+ * (dev/cuda/README.md, run 11), where its choice takes 1.02 times the best version's time, and 1.03
+ * up to 32 rows. */
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
 
@@ -51,7 +52,7 @@ static float most(float a, float b)
 /* Clusters of 4 and 8 do not fill all groups of SMs: measured on 132 SMs. */
 int32_t fp8_sm90_clusters(const fp8_cuda_device *device, int32_t cluster, int32_t per_sm)
 {
-    static const float filled[9] = {0, 1, 1, 0.95F, 0.91F, 0, 0, 0, 0.91F};
+    static const float filled[9] = {0, 1, 1, 0.89F, 0.91F, 0, 0, 0, 0.91F};
     const float blocks = (float)(device->facts.processors * per_sm) * filled[cluster];
     const int32_t clusters = (int32_t)(blocks / (float)cluster);
     return clusters > 0 ? clusters : 1;
@@ -75,6 +76,8 @@ bool fp8_sm90_plan_small(const fp8_cuda_device *device, const fp8_sm90_version *
     const int32_t room =
         (v->per_sm == 2 ? ALL_SHARED / 2 - RESERVED : FP8_SHARED_MOST) - FP8_SMALL_STATIC;
     out->blocks = up(up(p->k, 128), v->split);
+    if (v->per_sm > fp8_small_per_sm(v->rows, v->cols))
+        return false;
     if (per_block && out->blocks > room / per_block)
         return false;
     const int32_t fixed = fp8_small_fixed(v->rows, v->cols, v->split, v->block) +
@@ -107,30 +110,38 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
     return m <= LARGE_FROM && !served_by_less && (m <= v->cols || v->cols >= WIDE);
 }
 
-/* Start, the longest of (memory, bytes into an SM, products), exchange of the partial sums, end. */
+/* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
+ * what each further tile of a cluster costs, with and without exchange. us, bytes a us, clocks a k
+ * block, clocks a us. */
 static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_version *v,
                             const fp8_sm90_problem *p)
 {
+    static const struct {
+        float start, feed, extra, exchange, tile, exchanged_tile;
+    } cost[2] = {{2.73F, 43e3F, 10.6F, 0, 0.49F, 0.71F}, {3.3F, 69e3F, 76.1F, 0.1F, 1.07F, 1.56F}};
+    static const float rate[3][2] = {{1.82e3F, 2.75e3F}, {1.98e3F, 1.9e3F}, {1e3F, 0.75e3F}};
+    const int width = v->cols < 64 ? 0 : v->cols < 128 ? 1 : 2, wide = width > 0;
+    const bool exchanges = v->split > 1;
     fp8_sm90_plan o;
     if (!suits(v, p->m) || v->split > up(p->k, 128) || !fp8_sm90_plan_small(device, v, p, &o))
         return -1;
-    const bool wide = v->cols >= 128;
     const float share = (float)up(o.clusters * v->split, device->facts.processors);
     const float blocks = share * (float)(o.waves * o.blocks);
     const float bytes = (float)((v->rows + least(p->m, v->cols)) * 128);
-    const float clocks = (float)(v->rows * v->cols) / 32.0F + 60;
-    const float rate = !wide ? 1.6e3F : v->block ? 0.8e3F : 1e3F;
-    const float feed = blocks * bytes / 80e3F, products = blocks * clocks / rate;
-    const float region = (float)fp8_small_region(v->rows, v->cols, v->split);
-    const float exchange = v->split > 1 ? 0.8F + (float)(v->split - 1) * region / 60e3F : 0;
-    return (wide ? 3.0F : 2.5F) + most(memory_time(p, 3.08e6F), most(feed, products)) + exchange;
+    const float clocks = (float)(v->rows * v->cols) / 32.0F + cost[wide].extra;
+    const float feed = blocks * bytes / cost[wide].feed;
+    const float products = blocks * clocks / rate[width][v->block];
+    const float memory = memory_time(p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
+    const float tile = exchanges ? cost[wide].exchanged_tile : cost[wide].tile;
+    return cost[wide].start + most(memory, most(feed, products)) +
+           (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile;
 }
 
 /* ---- large versions ---- */
 
-/* Start, then the longer of memory and whole waves of (products, or bytes asked for or received by
- * an SM, and the rest of a tile). Constants: clocks of a k block over those of its products, and
- * clocks a tile. */
+/* Start, a little more where a cluster shares, then the longer of memory and whole waves of
+ * (products, or bytes asked for or received by an SM, and the rest of a tile). Constants: clocks of
+ * a k block over those of its products, and clocks a tile. */
 static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_version *v,
                             const fp8_sm90_problem *p)
 {
@@ -138,9 +149,9 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
         float products, tile;
     } cost[3][3] = {
         /* one after the other; ahead, or a tile each; every second k block */
-        {{1.17F, 1700}, {1.13F, 1050}, {1.15F, 600}},  /* a scale a row and channel */
-        {{1.17F, 3150}, {1.31F, 1350}, {1.15F, 1750}}, /* blocks */
-        {{1.14F, 1000}, {1.06F, 750}, {1.05F, 600}},   /* all by the tensor cores */
+        {{1.16F, 1680}, {1.1F, 1550}, {0.92F, 630}},   /* a scale a row and channel */
+        {{1.18F, 1770}, {0.95F, 1350}, {0.84F, 1360}}, /* blocks */
+        {{1.22F, 420}, {1.09F, 650}, {0.64F, 1070}},   /* all by the tensor cores */
     };
     const int form = v->split == FP8_LARGE_DEPTH ? 2 : v->ahead || v->split == FP8_LARGE_TILES;
     const int sums = v->fast ? FP8_SUMS_FAST : v->block ? FP8_SUMS_BLOCK : FP8_SUMS_CHANNEL;
@@ -153,9 +164,11 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const float asked = (float)asked_rows * 128;
     const float received = (float)(v->rows + v->cols) * 128;
     const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products;
-    const float block = most(most(asked / 54, received / 60), clocks);
+    const float block = most(most(asked / 81, received / 58), clocks);
+    const float shared = v->down * v->across > 1 ? 0.41F : 0;
     const float tile = (float)up(p->k, 128) * block + cost[sums][form].tile;
-    return 2.25F + most(memory_time(p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
+    return 1.68F + shared +
+           most(memory_time(p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
 }
 
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
