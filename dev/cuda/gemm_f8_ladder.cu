@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_f8_ladder.cu - checks and times the versions of f8_small.cuh and f8_large.cuh beside cuBLASLt. Build: make.
+/* gemm_f8_ladder.cu - checks and times the versions of f8_small.cuh beside cuBLASLt. Build: make.
  *   check [MNK]       every version on shapes around every tile edge, mixed-sign and same-sign data, with bias; MNK: only shapes
  *                     of at most so many products (for compute-sanitizer)
  *   bench FILE [pdl]  a line "M N K" a shape; pdl: ours with dependent launch (a chain), the peer always plain
@@ -117,7 +117,6 @@ int main(int argc, char **argv)
 {
     bench_init();
     g_count = small_versions(g_versions);
-    g_count += large_versions(g_versions + g_count);
     if (argc > 1 && !strcmp(argv[1], "linear")) { g_linear = 1; argv++; argc--; }
     if (argc > 1 && !strcmp(argv[1], "check")) return check(argc > 2 ? atof(argv[2]) : 1e30);
     if (argc > 5 && !strcmp(argv[1], "once")) return once(atoi(argv[2]), atoi(argv[3]), atoi(argv[4]), argv[5]);

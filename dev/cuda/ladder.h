@@ -10,12 +10,9 @@ struct version {
     float (*estimate)(const version *, const problem *); /* us; negative: not for this problem */
     cudaError_t (*run)(const version *, const problem *, int copy, int pdl);
     const void *kernel;
-    int rows, cols, kps, cluster, per_sm, threads, skew, slab, smem,
+    int rows, cols, kps, cluster, per_sm, threads,
         chosen; /* the two sides of the tile; k blocks a stage; CTAs an SM */
-    int down, across, at_once,
-        form; /* large: the tiles of a cluster; clusters at once; row of its constants */
     int stage, fixed_k, fixed, exchange, region, store_rows,
         static_smem; /* shared memory: bytes a stage, bytes a k block of the slice, partial sums */
 };
 int small_versions(version *out); /* how many were written */
-int large_versions(version *out);
