@@ -4,11 +4,11 @@
  * at most, measured in turn in the same run: the multiply-add of its level in registers, and
  * reading memory.
  *
- *     bench_panel [KERNEL [M]]
+ *     bench_panel [KERNEL [M [large]]]
  *
  * One line a kernel, scales (none along K, or mx: a power of two every 32 columns), number of
- * threads and number of rows of X. Up to 4 rows the weights are larger
- * than the last cache, else [4096, 4096]. roofline is the least of the peak and of what reading the
+ * threads and number of rows of X. Up to 4 rows, and with "large", the weights are larger than the
+ * last cache, else [4096, 4096]. roofline is the least of the peak and of what reading the
  * weights allows; figures are those of the fastest of the rounds, which other work on the machine
  * disturbs least. */
 #include "base/context.h"
@@ -236,8 +236,9 @@ int main(int argc, char **argv)
             j.ctx = new_context(all ? 0 : 1);
             for (size_t r = 0; r < COUNT; r++) {
                 j.m = rows[r];
-                j.n = j.m <= 4 ? large : MIDDLE;
-                j.k = j.m <= 4 ? K : MIDDLE;
+                const bool cold = j.m <= 4 || argc > 3;
+                j.n = cold ? large : MIDDLE;
+                j.k = cold ? K : MIDDLE;
                 j.x_stride = j.k + FP8_X_PAD;
                 for (int mx = 0; mx < 2; mx++) {
                     j.mx = mx;
