@@ -96,7 +96,7 @@ class Usage(command.Case):
         self.assertIn("cuda driver: CUDA 12.4", lines)
         none = "cuda kernels: none in this build" in lines
         self.assertIn("cuda:0: NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 85.0 GiB; runs " +
-                      ("nothing: this build has no CUDA kernels" if none else "quantizers and linears"), lines)
+                      ("nothing: this build has no CUDA kernels" if none else "quantizers, linears and layers"), lines)
         document = json.loads(self.run_fp8("doctor", "--json", env=driver).stdout)
         self.assertEqual(document["cuda driver"], "CUDA 12.4")
         self.assertEqual([(gpu["index"], gpu["capability"]) for gpu in document["gpus"]], [(0, "9.0"), (1, "8.0")])

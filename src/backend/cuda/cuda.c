@@ -68,7 +68,7 @@ static const char *what_runs(int32_t capability)
     _Static_assert(FP8_CUDA_LEAST_CAPABILITY == 80, "the text says 8.0");
     if (capability < FP8_CUDA_LEAST_CAPABILITY)
         return "nothing: its compute capability is below 8.0";
-    return fp8_cuda_has_kernels() ? "quantizers and linears"
+    return fp8_cuda_has_kernels() ? "quantizers, linears and layers"
                                   : "nothing: this build has no CUDA kernels";
 }
 
