@@ -343,8 +343,9 @@ FP8_API fp8_status fp8_requantize(const fp8_context *ctx, fp8_grid from, const f
  * nearest even. saturate nonzero: finite overflow and infinity become the largest finite value;
  * zero: they become infinity, or NaN where the format has none. NaN stays NaN. For E8M0FNU: the
  * nearest power of two, 1.5 * 2^k up, zero and negative values become NaN; with saturate: the least
- * power of two that is not smaller, zero and negative values 2^-127. Errors: ARGUMENT (a NULL with
- * n > 0, n < 0, src and dst overlap), DTYPE. Any thread. */
+ * power of two that is not smaller, zero and negative values 2^-127. The same bytes on CUDA, where
+ * src and dst are the device's. Errors: ARGUMENT (a NULL with n > 0, n < 0, src and dst overlap),
+ * DTYPE; on CUDA also STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype, void *dst,
                             fp8_dtype dst_dtype, int64_t n, int saturate, void *stream,
                             fp8_error *err);

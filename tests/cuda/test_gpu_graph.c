@@ -15,6 +15,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "support/gpu_main.h"
+
 static fp8_context *gpu;
 
 /* Of the driver, by their exported names. */
@@ -163,10 +165,5 @@ static void a_graph_gives_the_bits_of_a_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_graph_gives_the_bits_of_a_run)};
-    gpu = gpu_context();
-    if (!gpu)
-        return GPU_SKIPPED;
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fp8_context_free(gpu);
-    return failed;
+    return gpu_main(tests, sizeof tests / sizeof *tests, &gpu);
 }

@@ -14,6 +14,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "support/gpu_main.h"
+
 static fp8_context *gpu, *cpu;
 
 static const fp8_dtype y_dtypes[] = {FP8_F32, FP8_BF16, FP8_F16};
@@ -264,13 +266,9 @@ int main(void)
         cmocka_unit_test(a_weight_that_is_not_finite_is_refused),
         cmocka_unit_test(dx_of_every_weight_is_within_the_bound),
     };
-    gpu = gpu_context();
-    if (!gpu)
-        return GPU_SKIPPED;
     fp8_error err;
     gpu_need(fp8_context_create(NULL, &cpu, &err), &err);
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const int failed = gpu_main(tests, COUNT(tests), &gpu);
     fp8_context_free(cpu);
-    fp8_context_free(gpu);
     return failed;
 }

@@ -20,6 +20,8 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
+#include "support/gpu_main.h"
+
 static fp8_context *gpu;
 
 static const int32_t shapes[][3] = {
@@ -224,10 +226,5 @@ static void every_version_is_within_the_bound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_version_is_within_the_bound)};
-    gpu = gpu_context();
-    if (!gpu)
-        return GPU_SKIPPED;
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    fp8_context_free(gpu);
-    return failed;
+    return gpu_main(tests, sizeof tests / sizeof *tests, &gpu);
 }
