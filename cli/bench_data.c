@@ -34,6 +34,8 @@ static bits bits_of(fp8_dtype dtype)
     switch (dtype) {
     case FP8_BF16:
         return (bits){0x3F003F003F003F00, 0x807F807F807F807F};
+    case FP8_F16:
+        return (bits){0x3800380038003800, 0x83FF83FF83FF83FF};
     case FP8_F32:
         return (bits){0x3F0000003F000000, 0x807FFFFF807FFFFF};
     default:

@@ -7,9 +7,9 @@
 #include "cli/shapes.h"
 #include "fp8.h"
 
-/* A contiguous matrix [rows, cols] of numbers that look random: bf16 and fp32 of size 1/2 to 1,
- * codes of size up to 2 (none is NaN), scales of 1/64. data is NULL if there is no memory; free()
- * it. */
+/* A contiguous matrix [rows, cols] of numbers that look random: bf16, fp16 and fp32 of size 1/2 to
+ * 1, codes of size up to 2 (none is NaN), scales of 1/64. data is NULL if there is no memory;
+ * free() it. */
 fp8_tensor cli_bench_matrix(fp8_dtype dtype, int64_t rows, int64_t cols);
 
 /* Bytes of the last cache; 32 MiB where the system does not say. */

@@ -4,57 +4,11 @@
  * what was reached of a peak of this run; a ratio is the peer's time over ours. */
 #include "cli/bench_report.h"
 
-#include "cli/exit_code.h"
+#include "cli/fields.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- fields, in both forms ---- */
-
-static void field_text(const cli_bench_report *r, const char *key, const char *value)
-{
-    if (r->json != NULL)
-        cli_json_text(r->json, key, value);
-    else
-        printf(" %s=%s", key, value);
-}
-
-static void field_int(const cli_bench_report *r, const char *key, int64_t value)
-{
-    if (r->json != NULL)
-        cli_json_int(r->json, key, value);
-    else
-        printf(" %s=%lld", key, (long long)value);
-}
-
-/* "-" or null if there is no such number. */
-static void field_real(const cli_bench_report *r, const char *key, double value)
-{
-    if (r->json != NULL)
-        cli_json_real(r->json, key, value);
-    else if (isfinite(value))
-        printf(" %s=%.4g", key, value);
-    else
-        printf(" %s=-", key);
-}
-
-static void begin(const cli_bench_report *r, const char *key, const char *words)
-{
-    if (r->json != NULL)
-        cli_json_begin(r->json, key, '{');
-    else
-        fputs(words, stdout);
-}
-
-static void end(const cli_bench_report *r)
-{
-    if (r->json != NULL)
-        cli_json_end(r->json, '}');
-    else
-        putchar('\n');
-    cli_flush();
-}
 
 /* value / peak, no number if there is no peak. */
 static double share(double value, double peak)
@@ -96,15 +50,15 @@ double cli_peak_of(const cli_peaks *peaks, const char *name)
 void cli_report_machine(const cli_bench_report *r)
 {
     char key[64];
-    begin(r, "machine", "bench machine");
-    field_text(r, "fp8", fp8_version());
-    field_int(r, "threads", r->threads);
+    cli_fields_begin(r->json, "machine", "bench machine");
+    cli_field_text(r->json, "fp8", fp8_version());
+    cli_field_int(r->json, "threads", r->threads);
     for (int i = 0; i < r->peaks.count; i++) {
         const fp8_peak *peak = &r->peaks.items[i];
         snprintf(key, sizeof key, "%s_%s", peak->name, peak->unit);
-        field_real(r, key, peak->value);
+        cli_field_real(r->json, key, peak->value);
     }
-    end(r);
+    cli_fields_end(r->json);
     if (r->json != NULL)
         cli_json_begin(r->json, "peers", '{');
     for (int i = 0; i < r->peer_count; i++) {
@@ -123,10 +77,10 @@ void cli_report_machine(const cli_bench_report *r)
 
 static void report_times(const cli_bench_report *r, const cli_timed *time, int rounds)
 {
-    field_int(r, "threads", r->threads);
-    field_int(r, "rounds", rounds);
-    field_real(r, "ms", time->median * 1e3);
-    field_real(r, "best_ms", time->best * 1e3);
+    cli_field_int(r->json, "threads", r->threads);
+    cli_field_int(r->json, "rounds", rounds);
+    cli_field_real(r->json, "ms", time->median * 1e3);
+    cli_field_real(r->json, "best_ms", time->best * 1e3);
 }
 
 static void report_peers(const cli_bench_report *r, const cli_timed *times)
@@ -137,9 +91,9 @@ static void report_peers(const cli_bench_report *r, const cli_timed *times)
         if (peer->median == 0)
             continue;
         snprintf(key, sizeof key, "%s_ms", r->peers[i].name);
-        field_real(r, key, peer->median * 1e3);
+        cli_field_real(r->json, key, peer->median * 1e3);
         snprintf(key, sizeof key, "%s_ratio", r->peers[i].name);
-        field_real(r, key, peer->median / times->median);
+        cli_field_real(r->json, key, peer->median / times->median);
     }
 }
 
@@ -153,20 +107,20 @@ void cli_report_linear(const cli_bench_report *r, const cli_linear_case *c, cons
     const double gbytes = c->weight_bytes / times->median * 1e-9;
     const double fma = cli_peak_of(&r->peaks, c->chosen.isa), read = cli_peak_of(&r->peaks, "read");
     const double roof = fmin(fma, read * operations / fmax(c->weight_bytes, 1));
-    begin(r, NULL, "bench linear");
-    field_text(r, "shape", cli_shape_name(shape, s));
-    field_text(r, "scheme", c->scheme->name);
-    field_text(r, "kernel", c->chosen.kernel);
-    field_text(r, "isa", c->chosen.isa);
-    field_text(r, "weights", c->cold ? "cold" : "warm");
+    cli_fields_begin(r->json, NULL, "bench linear");
+    cli_field_text(r->json, "shape", cli_shape_name(shape, s));
+    cli_field_text(r->json, "scheme", c->scheme->name);
+    cli_field_text(r->json, "kernel", c->chosen.kernel);
+    cli_field_text(r->json, "isa", c->chosen.isa);
+    cli_field_text(r->json, "weights", c->cold ? "cold" : "warm");
     report_times(r, times, rounds);
-    field_real(r, "GFLOP/s", gflops);
-    field_real(r, "GB/s", gbytes);
-    field_real(r, "of_peak", share(gflops, fma));
-    field_real(r, "of_read", share(gbytes, read));
-    field_real(r, "of_roof", share(gflops, roof));
+    cli_field_real(r->json, "GFLOP/s", gflops);
+    cli_field_real(r->json, "GB/s", gbytes);
+    cli_field_real(r->json, "of_peak", share(gflops, fma));
+    cli_field_real(r->json, "of_read", share(gbytes, read));
+    cli_field_real(r->json, "of_roof", share(gflops, roof));
     report_peers(r, times);
-    end(r);
+    cli_fields_end(r->json);
 }
 
 void cli_report_quantize(const cli_bench_report *r, const cli_quantize_case *c,
@@ -176,13 +130,14 @@ void cli_report_quantize(const cli_bench_report *r, const cli_quantize_case *c,
     char shape[CLI_SHAPE_NAME], rows[64];
     const double gbytes = c->bytes / time->median * 1e-9;
     snprintf(rows, sizeof rows, "%lldx%lld", (long long)c->x.shape[0], (long long)c->x.shape[1]);
-    begin(r, NULL, "bench quantize");
-    field_text(r, "shape", cli_shape_name(shape, s));
-    field_text(r, "scheme", scheme->name);
-    field_text(r, "what", what);
-    field_text(r, "matrix", rows);
+    cli_fields_begin(r->json, NULL, "bench quantize");
+    cli_field_text(r->json, "shape", cli_shape_name(shape, s));
+    cli_field_text(r->json, "scheme", scheme->name);
+    cli_field_text(r->json, "what", what);
+    cli_field_text(r->json, "matrix", rows);
+    cli_field_text(r->json, "in", fp8_dtype_name(c->x.dtype));
     report_times(r, time, rounds);
-    field_real(r, "GB/s", gbytes);
-    field_real(r, "of_read", share(gbytes, cli_peak_of(&r->peaks, "read")));
-    end(r);
+    cli_field_real(r->json, "GB/s", gbytes);
+    cli_field_real(r->json, "of_read", share(gbytes, cli_peak_of(&r->peaks, "read")));
+    cli_fields_end(r->json);
 }

@@ -27,15 +27,6 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static fp8_dtype dtype_of(const char *name)
-{
-    if (name != NULL && strcmp(name, "f32") == 0)
-        return FP8_F32;
-    if (name != NULL && strcmp(name, "f16") == 0)
-        return FP8_F16;
-    return FP8_BF16;
-}
-
 static fp8_convert_desc describe(const cli_args *args, fp8_verb verb)
 {
     fp8_convert_desc desc = FP8_CONVERT_DESC_INIT;
@@ -45,7 +36,7 @@ static fp8_convert_desc describe(const cli_args *args, fp8_verb verb)
     desc.scheme = args->scheme;
     desc.engine = args->engine;
     desc.numerics = args->numerics;
-    desc.dtype = verb == FP8_DEQUANTIZE ? dtype_of(args->dtype) : FP8_DTYPE_NONE;
+    desc.dtype = verb == FP8_DEQUANTIZE ? cli_dtype_of(args->dtype) : FP8_DTYPE_NONE;
     desc.keep_nan = args->nan != NULL && strcmp(args->nan, "keep") == 0;
     desc.patterns = args->patterns;
     desc.pattern_count = args->pattern_count;

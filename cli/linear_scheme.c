@@ -39,6 +39,15 @@ const cli_linear_scheme *cli_linear_scheme_at(int64_t i)
     return i >= 0 && i < (int64_t)(sizeof schemes / sizeof schemes[0]) ? &schemes[i] : NULL;
 }
 
+const cli_linear_scheme *cli_linear_scheme_find(const char *name)
+{
+    const cli_linear_scheme *scheme;
+    for (int64_t i = 0; (scheme = cli_linear_scheme_at(i)) != NULL; i++)
+        if (strcmp(scheme->name, name) == 0)
+            return scheme;
+    return NULL;
+}
+
 const char *cli_linear_scheme_name(int64_t i)
 {
     const cli_linear_scheme *scheme = cli_linear_scheme_at(i);

@@ -18,6 +18,8 @@ typedef struct cli_linear_scheme {
 
 /* Scheme i, NULL past the last; its name. */
 const cli_linear_scheme *cli_linear_scheme_at(int64_t i);
+/* The scheme of that name; NULL if there is none. */
+const cli_linear_scheme *cli_linear_scheme_find(const char *name);
 const char *cli_linear_scheme_name(int64_t i);
 
 /* Name i of the activations "none", "dynamic", "static", "codes"; NULL past the last. */

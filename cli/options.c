@@ -40,6 +40,15 @@ static const char *dtype_choice(int64_t i)
     return i < 3 ? names[i] : NULL;
 }
 
+fp8_dtype cli_dtype_of(const char *name)
+{
+    if (name != NULL && strcmp(name, "f32") == 0)
+        return FP8_F32;
+    if (name != NULL && strcmp(name, "f16") == 0)
+        return FP8_F16;
+    return FP8_BF16;
+}
+
 #define FIELD(name) offsetof(cli_args, name)
 
 /* clang-format off */
@@ -66,10 +75,13 @@ static const cli_option options[] = {
      .argument = "A", .choice = cli_activation_name, .help = "what is done to X (default: the scheme's)",
      .more = "none (it stays in bf16), dynamic or static (quantized on the way), or codes (it comes in FP8)."},
     {.name = "seconds", .verbs = CLI_BENCH, .kind = CLI_SECONDS, .field = FIELD(seconds),
-     .argument = "S", .help = "time for each thing that is timed (default: 0.5)"},
+     .argument = "S", .help = "for each thing timed (default: 0.5, on a GPU 0.1)"},
+    {.name = "device", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_DEVICE, .field = FIELD(device),
+     .argument = "D", .help = "cpu (default), cuda or cuda:N",
+     .more = "cuda is the first GPU that the driver shows."},
     {.name = "peaks", .verbs = CLI_DOCTOR, .kind = CLI_FLAG, .field = FIELD(peaks),
      .help = "measure memory and arithmetic",
-     .more = "The speed of reading memory and of multiply-adds at each level, on all threads; about a second."},
+     .more = "The speed of reading memory and of multiply-adds at each level, on all threads, and of reading and copying the memory of each GPU; about a second."},
     {.name = "for", .verbs = CLI_TO_FP8 | CLI_VERIFY, .kind = CLI_TEXT, .field = FIELD(engine),
      .argument = "ENGINE", .choice = fp8_engine_name, .help = "the engine that will load it",
      .more = "Settles what engines disagree on: the spelling of scales, partial blocks, fused names. "
@@ -78,6 +90,11 @@ static const cli_option options[] = {
      .argument = "RULE", .choice = fp8_rule_name, .help = "whose arithmetic (default: best)",
      .more = "best computes in fp32 with a true division and one rounding; every other rule gives "
              "the very bytes of the quantizer that it is named after."},
+    {.name = "numerics", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(numerics),
+     .argument = "RULE", .choice = fp8_rule_name, .help = "quantize: whose arithmetic (default: best)",
+     .more = "Matrices with scales that the rule does not define are left out with a warning."},
+    {.name = "dtype", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(dtype),
+     .argument = "TYPE", .choice = dtype_choice, .help = "quantize: from bf16 (default), f16 or f32"},
     {.name = "dtype", .verbs = CLI_DEQUANTIZE, .kind = CLI_TEXT, .field = FIELD(dtype),
      .argument = "TYPE", .choice = dtype_choice, .help = "of the weights made: bf16 (default), f16, f32"},
     {.name = "keep", .verbs = CLI_TO_FP8, .kind = CLI_PATTERN, .field = FIELD(patterns),
@@ -292,6 +309,11 @@ static int set(const cli_option *option, char *text, cli_args *args)
     case CLI_SECONDS:
         if (!cli_parse_seconds(text, field))
             return cli_usage_error("--%s %s: not a number of seconds above 0 and up to 3600",
+                                   option->name, text);
+        return CLI_DONE;
+    case CLI_DEVICE:
+        if (!cli_parse_device(text, numbers, numbers + 1))
+            return cli_usage_error("--%s %s: not cpu, cuda or cuda:N, N from 0 to 4096",
                                    option->name, text);
         return CLI_DONE;
     case CLI_SIZE:

@@ -39,6 +39,7 @@ typedef struct cli_args {
     size_t pattern_count;
     uint64_t max_memory, max_shard_size;
     int32_t threads, tp, part_index, part_count;
+    int32_t device, device_index; /* fp8_device; which of them */
     double seconds;
     bool dry_run, json, resume, force, quiet, verbose, help, version, peaks;
 } cli_args;
@@ -52,6 +53,7 @@ typedef enum cli_kind {
     CLI_PATTERN, /* appended to patterns */
     CLI_SHAPE,   /* appended to shapes, MxNxK */
     CLI_SECONDS, /* double, above 0 */
+    CLI_DEVICE,  /* int32_t [2]: fp8_device and its index */
 } cli_kind;
 
 /* What completes an argument that has no choices. */
@@ -73,6 +75,9 @@ typedef struct cli_option {
 
 /* Option i of the table, NULL past the last. */
 const cli_option *cli_option_at(int64_t i);
+
+/* The dtype of an argument of --dtype; BF16 for NULL. */
+fp8_dtype cli_dtype_of(const char *name);
 
 /* The name of scheme i, NULL past the last. */
 const char *cli_scheme_name(int64_t i);

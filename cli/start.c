@@ -10,6 +10,8 @@ int cli_context(const cli_args *args, fp8_context **ctx)
     fp8_error err = {0};
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     desc.threads = args->threads;
+    desc.device = (fp8_device)args->device;
+    desc.device_index = args->device_index;
     *ctx = NULL;
     if (fp8_context_create(&desc, ctx, &err) == FP8_OK)
         return CLI_DONE;

@@ -3,6 +3,8 @@
  * units.c - sizes are parsed in integers: 0.1GB is exactly 100000000 bytes, and no number wraps. */
 #include "cli/units.h"
 
+#include "fp8.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -109,6 +111,16 @@ bool cli_parse_part(const char *text, int32_t *index, int32_t *count)
     memcpy(first, text, (size_t)(slash - text));
     first[slash - text] = 0;
     return cli_parse_int(slash + 1, 1, 65535, count) && cli_parse_int(first, 1, *count, index);
+}
+
+bool cli_parse_device(const char *text, int32_t *device, int32_t *index)
+{
+    const bool cuda = strncmp(text, "cuda", 4) == 0;
+    *device = cuda ? FP8_DEVICE_CUDA : FP8_DEVICE_CPU;
+    *index = 0;
+    if (strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0)
+        return true;
+    return cuda && text[4] == ':' && cli_parse_int(text + 5, 0, 4096, index);
 }
 
 const char *cli_format_bytes(char out[CLI_UNIT_TEXT], uint64_t bytes)

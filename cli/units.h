@@ -18,6 +18,9 @@ bool cli_parse_int(const char *text, int32_t least, int32_t most, int32_t *value
 /* *index and *count of "I/N", 1 <= I <= N <= 65535. */
 bool cli_parse_part(const char *text, int32_t *index, int32_t *count);
 
+/* *device and *index of "cpu", "cuda" or "cuda:N". */
+bool cli_parse_device(const char *text, int32_t *device, int32_t *index);
+
 /* *value of a decimal number of seconds above 0 and up to 3600, such as "0.5". */
 bool cli_parse_seconds(const char *text, double *value);
 

@@ -2,6 +2,7 @@
  *
  * verb_bench.c - fp8 bench linear|quantize: for each shape and scheme how fast, what share of the
  * machine that is, and how fast other libraries are in the same run. */
+#include "cli/bench_gpu.h"
 #include "cli/bench_report.h"
 #include "cli/exit_code.h"
 #include "cli/start.h"
@@ -18,8 +19,8 @@
 /* A run of the verb. */
 typedef struct bench {
     const fp8_context *ctx;
-    const char *scheme; /* NULL = all */
-    double seconds;     /* of each thing that is timed */
+    const cli_args *args;
+    double seconds; /* of each thing that is timed */
     cli_bench_report report;
     cli_timed times[1 + CLI_PEER_COUNT];
 } bench;
@@ -94,8 +95,9 @@ static fp8_status bench_matrix(bench *b, const cli_linear_scheme *scheme, const 
                                bool of_x, fp8_error *err)
 {
     cli_quantize_case c;
+    const fp8_quantize_desc desc = cli_quantize_desc(b->args, of_x ? scheme->x : scheme->w);
     fp8_status status =
-        cli_quantize_case_make(&c, b->ctx, of_x ? scheme->x : scheme->w, scheme->scale,
+        cli_quantize_case_make(&c, b->ctx, cli_dtype_of(b->args->dtype), scheme->scale, &desc,
                                of_x ? shape->m : shape->n, shape->k, err);
     if (status == FP8_OK)
         status = peaks_again(b, NULL, err);
@@ -107,7 +109,7 @@ static fp8_status bench_matrix(bench *b, const cli_linear_scheme *scheme, const 
         *err = c.err;
     }
     cli_quantize_case_free(&c);
-    return status;
+    return cli_quantize_defined(b->args, status, err);
 }
 
 /* What the scheme quantizes: X where it does so itself, and W. */
@@ -131,7 +133,8 @@ static fp8_status bench_all(bench *b, bool linear, const cli_shapes *shapes, fp8
         for (int64_t i = 0; (scheme = cli_linear_scheme_at(i)) != NULL; i++) {
             if (cli_flush() != 0) /* nobody reads on */
                 return FP8_OK;
-            if (b->scheme != NULL && strcmp(b->scheme, scheme->name) != 0)
+            const char *wanted = b->args->scheme;
+            if (wanted != NULL && strcmp(wanted, scheme->name) != 0)
                 continue;
             const fp8_status status =
                 (linear ? bench_linear : bench_quantize)(b, scheme, &shapes->items[s], err);
@@ -194,16 +197,15 @@ static int threads_of(const fp8_context *ctx)
     return threads;
 }
 
-static int bench_shapes(const cli_args *args, const cli_shapes *shapes)
+static int bench_cpu(const cli_args *args, const fp8_context *ctx, const cli_shapes *shapes)
 {
     cli_json json = {.out = stdout};
     const bool linear = strcmp(args->paths[0], "linear") == 0;
-    fp8_context *ctx;
-    int code = cli_context(args, &ctx);
-    bench *b = code == CLI_DONE ? calloc(1, sizeof *b) : NULL;
+    int code = CLI_MEMORY;
+    bench *b = calloc(1, sizeof *b);
     if (b != NULL) {
         b->ctx = ctx;
-        b->scheme = args->scheme;
+        b->args = args;
         b->seconds = args->seconds > 0 ? args->seconds : DEFAULT_SECONDS;
         b->report.json = args->json ? &json : NULL;
         b->report.threads = threads_of(ctx);
@@ -211,11 +213,19 @@ static int bench_shapes(const cli_args *args, const cli_shapes *shapes)
         if (linear)
             cli_peers_open(b->report.peers, b->report.threads);
         code = run(b, linear, shapes);
-    } else if (code == CLI_DONE) {
+    } else {
         cli_error("out of memory");
-        code = CLI_MEMORY;
     }
     free(b);
+    return code;
+}
+
+static int bench_shapes(const cli_args *args, const cli_shapes *shapes)
+{
+    fp8_context *ctx;
+    int code = cli_context(args, &ctx);
+    if (code == CLI_DONE)
+        code = (args->device == FP8_DEVICE_CUDA ? cli_bench_gpu : bench_cpu)(args, ctx, shapes);
     fp8_context_free(ctx);
     return code;
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * verb_doctor.c - fp8 doctor: the library's lines "key: value" about build and machine, the GPUs,
- * and what the machine does when it is measured. */
+ * the libraries of others that fp8 bench would use, and what the machine does when it is measured.
+ */
+#include "cli/cublaslt.h"
 #include "cli/exit_code.h"
 #include "cli/json_out.h"
+#include "cli/nvml.h"
 #include "cli/start.h"
 #include "cli/verbs.h"
 
@@ -29,13 +32,25 @@ static void print_json(cli_json *json, const fp8_context *ctx)
     }
 }
 
-/* The CUDA version of the driver, or why there is none. */
-static void print_driver(cli_json *json, const char *text)
+static void print_line(cli_json *json, const char *key, const char *text)
 {
     if (json != NULL)
-        cli_json_text(json, "cuda driver", text);
+        cli_json_text(json, key, text);
     else
-        printf("cuda driver: %s\n", text);
+        printf("%s: %s\n", key, text);
+}
+
+/* What others have installed that `fp8 bench` times and reads beside ours. */
+static void print_libraries(cli_json *json)
+{
+    char text[160];
+    cli_nvml nvml;
+    cli_cublaslt_installed(text, sizeof text);
+    print_line(json, "cublaslt", text);
+    cli_nvml_open(&nvml, NULL);
+    snprintf(text, sizeof text, "driver %s", nvml.driver);
+    print_line(json, "nvml", nvml.missing[0] ? nvml.missing : text);
+    cli_nvml_close(&nvml);
 }
 
 static void print_gpu(cli_json *json, int64_t i, const fp8_gpu_info *gpu)
@@ -68,7 +83,7 @@ static fp8_status print_gpus(cli_json *json, fp8_error *err)
     if (status == FP8_OK)
         snprintf(version, sizeof version, "CUDA %d.%d", gpu.driver_version / 1000,
                  gpu.driver_version % 1000 / 10);
-    print_driver(json, status == FP8_OK ? version : err->msg);
+    print_line(json, "cuda driver", status == FP8_OK ? version : err->msg);
     if (json != NULL)
         cli_json_begin(json, "gpus", '[');
     while (status == FP8_OK) {
@@ -80,13 +95,17 @@ static fp8_status print_gpus(cli_json *json, fp8_error *err)
     return i == 0 || status == FP8_E_NOT_FOUND ? FP8_OK : status;
 }
 
-static void print_peak(cli_json *json, const fp8_peak *peak)
+/* device NULL: the CPU. */
+static void print_peak(cli_json *json, const char *device, const fp8_peak *peak)
 {
     if (json == NULL) {
-        printf("peak %s: %.1f %s (%s)\n", peak->name, peak->value, peak->unit, peak->what);
+        printf("peak %s%s%s: %.1f %s (%s)\n", device != NULL ? device : "",
+               device != NULL ? " " : "", peak->name, peak->value, peak->unit, peak->what);
         return;
     }
     cli_json_begin(json, NULL, '{');
+    if (device != NULL)
+        cli_json_text(json, "device", device);
     cli_json_text(json, "name", peak->name);
     cli_json_text(json, "what", peak->what);
     cli_json_text(json, "unit", peak->unit);
@@ -94,18 +113,49 @@ static void print_peak(cli_json *json, const fp8_peak *peak)
     cli_json_end(json, '}');
 }
 
-/* Measures and prints each peak; as JSON unless `json` is NULL. */
-static fp8_status print_peaks(cli_json *json, const fp8_context *ctx, fp8_error *err)
+/* Measures and prints each peak of a context. */
+static fp8_status measure_all(cli_json *json, const fp8_context *ctx, const char *device,
+                              fp8_error *err)
 {
     fp8_status status;
     fp8_peak peak;
+    for (int64_t i = 0; (status = fp8_machine_peak(ctx, i, 0, &peak, err)) == FP8_OK; i++)
+        print_peak(json, device, &peak);
+    return status == FP8_E_NOT_FOUND ? FP8_OK : status;
+}
+
+/* The same for each GPU; what cannot be measured is a warning. */
+static void measure_gpus(cli_json *json)
+{
+    fp8_gpu_info gpu;
+    for (int32_t i = 0; fp8_gpu(i, &gpu, NULL) == FP8_OK; i++) {
+        fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
+        fp8_context *ctx;
+        fp8_error err;
+        char device[32];
+        desc.device = FP8_DEVICE_CUDA;
+        desc.device_index = i;
+        snprintf(device, sizeof device, "cuda:%d", i);
+        fp8_status status = fp8_context_create(&desc, &ctx, &err);
+        if (status == FP8_OK)
+            status = measure_all(json, ctx, device, &err);
+        if (status != FP8_OK)
+            cli_warning(err.msg);
+        fp8_context_free(ctx);
+    }
+}
+
+/* Measures and prints each peak; as JSON unless `json` is NULL. */
+static fp8_status print_peaks(cli_json *json, const fp8_context *ctx, fp8_error *err)
+{
     if (json != NULL)
         cli_json_begin(json, "peaks", '[');
-    for (int64_t i = 0; (status = fp8_machine_peak(ctx, i, 0, &peak, err)) == FP8_OK; i++)
-        print_peak(json, &peak);
+    const fp8_status status = measure_all(json, ctx, NULL, err);
+    if (status == FP8_OK)
+        measure_gpus(json);
     if (json != NULL)
         cli_json_end(json, ']');
-    return status == FP8_E_NOT_FOUND ? FP8_OK : status;
+    return status;
 }
 
 static int print(const cli_args *args, const fp8_context *ctx)
@@ -121,6 +171,7 @@ static int print(const cli_args *args, const fp8_context *ctx)
         print_text(ctx);
     }
     status = print_gpus(json, &err);
+    print_libraries(json);
     if (status == FP8_OK && args->peaks)
         status = print_peaks(json, ctx, &err);
     if (json != NULL && status != FP8_OK)

@@ -61,17 +61,20 @@ static const cli_verb verbs[] = {
     {"explain", CLI_EXPLAIN, "--shape MxNxK", 0, 0, cli_run_explain,
      "say which kernel a linear layer takes, and why",
      "For Y[M,N] = X[M,K] W[N,K]^T prints every kernel, which one a linear layer would\n"
-     "run with on this processor, and what each other one lacks.\n",
+     "run with on this processor or GPU, and what each other one lacks.\n",
      "  fp8 explain --shape 1x4096x14336\n"
-     "  fp8 explain --shape 64x2112x7168 --scheme block --json\n",
+     "  fp8 explain --shape 64x2112x7168 --scheme block --json\n"
+     "  fp8 explain --shape 16x4096x4096 --device cuda\n",
      NULL},
     {"bench", CLI_BENCH, "linear|quantize", 1, 1, cli_run_bench,
      "time linear layers or quantizers on this machine",
      "Times fp8_linear_run or fp8_quantize, a line a case, with its share of what the\n"
-     "machine can do and, where oneDNN or OpenBLAS are installed, beside them.\n",
+     "machine can do and, where oneDNN, OpenBLAS or on a GPU cuBLASLt are installed,\n"
+     "beside them.\n",
      "  fp8 bench linear --shape 1x4096x4096 --shape 64x4096x4096\n"
      "  fp8 bench linear --shapes llama3-8b.txt --m 1,16,64 --scheme block\n"
-     "  fp8 bench quantize --scheme mxfp8 --json\n",
+     "  fp8 bench quantize --scheme mxfp8 --json\n"
+     "  fp8 bench linear --device cuda --shape 16x4096x4096\n",
      cli_bench_subject},
 };
 

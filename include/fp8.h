@@ -1154,15 +1154,17 @@ FP8_API const char *fp8_rule_name(int64_t i);
 FP8_API const char *fp8_engine_name(int64_t i);
 /* What bounds this machine: the speed of memory, and of multiply-adds at one level. */
 typedef struct fp8_peak {
-    const char *name; /* "read", or the level: "avx2", .. */
+    const char *name; /* "read", on CUDA "copy", or the level: "avx2", .. */
     const char *what; /* "F32 multiply-add" */
     const char *unit; /* "GB/s" or "GFLOP/s" */
     double value;     /* in 10^9 bytes, or multiplications and additions, a second */
 } fp8_peak;
 /* Peak i, measured now on all threads of the context for about `seconds` (0 = 0.1), the best of
  * several tries: 0 is reading a buffer larger than the last cache, the others the levels that ctx
- * may use, lowest first; NOT_FOUND past the last. Static texts. Any thread, but other work on the
- * machine slows what is measured. Errors: ARGUMENT, NO_MEMORY. */
+ * may use, lowest first; NOT_FOUND past the last. On CUDA 0 is reading the device's memory, 1
+ * copying within it, with a buffer of 1 GiB there. Static texts. Any thread, but other work on the
+ * machine slows what is measured. Errors: ARGUMENT, NO_MEMORY; on CUDA also NO_KERNEL, STATE,
+ * DEVICE. */
 FP8_API fp8_status fp8_machine_peak(const fp8_context *ctx, int64_t i, double seconds,
                                     fp8_peak *out, fp8_error *err);
 /* A GPU that CUDA's driver shows. */

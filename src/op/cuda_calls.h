@@ -88,5 +88,8 @@ fp8_status fp8_cuda_fetch(const fp8_context *ctx, const fp8_tensor *t, void *hos
 /* Candidate i for m rows of X in a dtype, of Y in bf16; as fp8_explain. */
 fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
                                    fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err);
+/* Peak i of the device; as fp8_machine_peak. */
+fp8_status fp8_cuda_peak(const fp8_context *ctx, int64_t i, double seconds, fp8_peak *out,
+                         fp8_error *err);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * peak.c - fp8_machine_peak: how fast this machine reads memory and multiplies, measured on all
- * threads of a context. The best of several tries counts, since what disturbs only slows. */
+ * threads of a context (backend/cuda does its own). The best of several tries counts, since what
+ * disturbs only slows. */
 #define _GNU_SOURCE
 #include "op/peak.h"
 #include "base/size.h"
 #include "op/backend.h"
+#include "op/cuda_calls.h"
 
 #include <string.h>
 #include <time.h>
@@ -150,12 +152,14 @@ static void measure_multiply(const fp8_context *ctx, const fp8_kernel *kernel, d
 fp8_status fp8_machine_peak(const fp8_context *ctx, int64_t i, double seconds, fp8_peak *out,
                             fp8_error *err)
 {
-    FP8_TRY(fp8_need_cpu(ctx, "peak", err));
+    FP8_FAIL_IF(!ctx, err, FP8_E_ARGUMENT, "peak: the context is NULL");
     FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "peak: out is NULL");
     FP8_FAIL_IF(!(seconds >= 0 && seconds <= 3600), err, FP8_E_ARGUMENT,
                 "peak: seconds is %g, must be 0..3600", seconds);
     if (seconds == 0)
         seconds = DEFAULT_SECONDS;
+    if (ctx->cuda)
+        return fp8_cuda_peak(ctx, i, seconds, out, err);
     if (i == 0)
         return measure_read(ctx, seconds, out, err);
     const fp8_kernel *kernel = i > 0 ? peak_kernel(ctx, i - 1) : NULL;

@@ -11,7 +11,7 @@ import command
 SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm"]
 LINEAR = ["shape", "scheme", "kernel", "isa", "weights", "threads", "rounds", "ms", "best_ms", "GFLOP/s", "GB/s", "of_peak",
           "of_read", "of_roof"]
-QUANTIZE = ["shape", "scheme", "what", "matrix", "threads", "rounds", "ms", "best_ms", "GB/s", "of_read"]
+QUANTIZE = ["shape", "scheme", "what", "matrix", "in", "threads", "rounds", "ms", "best_ms", "GB/s", "of_read"]
 QUICK = ["--seconds", "0.001", "-j", "1"]
 
 

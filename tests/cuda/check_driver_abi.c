@@ -1,11 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * check_driver_abi.c - compiles only if driver.h declares each function as CUDA's headers do. */
+ * check_driver_abi.c - compiles only if driver.h, and the command line's gpu_driver.h and
+ * cublaslt.h, declare each function as CUDA's headers do. */
 #include "backend/cuda/driver.h"
+#include "cli/cublaslt.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <stddef.h>
+#if __has_include(<cublasLt.h>)
+#include <cublasLt.h>
+
+_Static_assert(sizeof(cli_lt_found) == sizeof(cublasLtMatmulHeuristicResult_t) &&
+                   offsetof(cli_lt_found, status) ==
+                       offsetof(cublasLtMatmulHeuristicResult_t, state) &&
+                   sizeof(((cli_lt_found *)0)->algorithm) == sizeof(cublasLtMatmulAlgo_t),
+               "cublaslt.h declares results otherwise");
+_Static_assert(CLI_LT_TENSOR == (int)CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
+                   CLI_LT_VECTOR == (int)CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F &&
+                   CLI_LT_BLOCK == (int)CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F,
+               "values");
+#endif
 
 /* The toolkit names each signature with the version that it came with, so the version in our list
  * is compared as well. */
@@ -14,6 +29,11 @@
         __builtin_types_compatible_p(fp8_cu_result(*) arguments, PFN_##name##_v##since), \
         "driver.h declares " #name " otherwise");
 FP8_DRIVER_FUNCTIONS(CHECK)
+#define CHECK_CLI(name, since, arguments)                                                \
+    _Static_assert(                                                                      \
+        __builtin_types_compatible_p(fp8_cu_result(*) arguments, PFN_##name##_v##since), \
+        "gpu_driver.h declares " #name " otherwise");
+CLI_GPU_FUNCTIONS(CHECK_CLI)
 CHECK(cuDriverGetVersion, 2020, REQUIRED, FP8_DRIVER_GET_VERSION)
 CHECK(cuGetProcAddress, 12000, REQUIRED, FP8_DRIVER_GET_PROC)
 #define SAME(type, ours, theirs, field)                                             \
@@ -77,3 +97,6 @@ _Static_assert(FP8_CU_CAPABILITY_MAJOR == (int)CU_DEVICE_ATTRIBUTE_COMPUTE_CAPAB
                "value");
 _Static_assert(FP8_CU_CAPABILITY_MINOR == (int)CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
                "value");
+_Static_assert(CLI_GPU_CLOCK_KHZ == (int)CU_DEVICE_ATTRIBUTE_CLOCK_RATE &&
+                   CLI_GPU_L2_BYTES == (int)CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
+               "values");

@@ -6,8 +6,10 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/sm90_args.h"
+#include "cli/gpu_driver.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +26,15 @@ static _Thread_local int depth;
 /* Their addresses are the handles; the last is the foreign context. */
 static char contexts[FAKE_DEVICES + 1], streams[FAKE_DEVICES + 1];
 static atomic_int holds[FAKE_DEVICES];
+/* What a stream of cuStreamCreate, an event and a graph are. */
+typedef struct object {
+    int device;      /* of a stream */
+    long long clock; /* when an event passed; the work in a graph, or captured so far */
+} object;
+static _Atomic(object *) capturing; /* one stream at a time */
+
 /* Those of cuStreamCreate. */
-static char made_streams[FAKE_STREAMS];
+static object made_streams[FAKE_STREAMS];
 static atomic_int stream_taken[FAKE_STREAMS];
 
 /* Block i begins at address (i + 1) << 40: nobody can read there by mistake. Those of device d that
@@ -70,6 +79,7 @@ __attribute__((constructor)) static void reset(void)
         library_taken[i] = 0;
     for (int i = 0; i < FAKE_STREAMS; i++)
         stream_taken[i] = 0;
+    capturing = NULL;
     depth = 0;
 }
 
@@ -219,6 +229,10 @@ static fp8_cu_result fake_cuDeviceGetAttribute(int *value, unsigned int which, f
         return *value = d->major, FP8_CU_SUCCESS;
     case FP8_CU_CAPABILITY_MINOR:
         return *value = d->minor, FP8_CU_SUCCESS;
+    case CLI_GPU_CLOCK_KHZ:
+        return *value = 1980000, FP8_CU_SUCCESS;
+    case CLI_GPU_L2_BYTES:
+        return *value = 64 << 10, FP8_CU_SUCCESS;
     case FP8_CU_MULTIPROCESSORS:
         return *value = d->processors, FP8_CU_SUCCESS;
     default:
@@ -349,6 +363,27 @@ static fp8_cu_result fake_cuMemFree(fp8_cu_pointer pointer)
     return confused(INVALID_VALUE);
 }
 
+static object *object_new(void)
+{
+    fake.objects++;
+    return calloc(1, sizeof(object));
+}
+
+static void object_free(void *o)
+{
+    free(o);
+    fake.objects--;
+}
+
+EXPORT void fake_driver_work(int us)
+{
+    object *stream = capturing;
+    if (stream)
+        stream->clock += us;
+    else
+        fake.clock += us;
+}
+
 static fp8_cu_result fake_cuStreamCreate(fp8_cu_stream *out, unsigned int flags)
 {
     CALLED("cuStreamCreate");
@@ -358,6 +393,7 @@ static fp8_cu_result fake_cuStreamCreate(fp8_cu_stream *out, unsigned int flags)
         if (atomic_exchange(&stream_taken[i], 1))
             continue;
         fake.streams++;
+        made_streams[i].device = device_of(fake_driver_current());
         *out = (fp8_cu_stream)(void *)&made_streams[i];
         return FP8_CU_SUCCESS;
     }
@@ -366,7 +402,7 @@ static fp8_cu_result fake_cuStreamCreate(fp8_cu_stream *out, unsigned int flags)
 
 static fp8_cu_result fake_cuStreamDestroy(fp8_cu_stream stream)
 {
-    const ptrdiff_t i = (char *)(void *)stream - made_streams;
+    const ptrdiff_t i = (object *)(void *)stream - made_streams;
     if (!is_current() || i < 0 || i >= FAKE_STREAMS || !stream_taken[i])
         return confused(INVALID_HANDLE);
     stream_taken[i] = 0;
@@ -382,6 +418,9 @@ static fp8_cu_result fake_cuStreamGetCtx(fp8_cu_stream stream, fp8_cu_context *o
     for (int i = 0; i <= FOREIGN; i++)
         if ((const void *)stream == &streams[i])
             return *out = (fp8_cu_context)(void *)&contexts[i], FP8_CU_SUCCESS;
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        if ((const void *)stream == &made_streams[i] && stream_taken[i])
+            return *out = (fp8_cu_context)(void *)&contexts[made_streams[i].device], FP8_CU_SUCCESS;
     return INVALID_HANDLE;
 }
 
@@ -432,6 +471,7 @@ static fp8_cu_result fake_cuMemcpyAsync(fp8_cu_pointer to, fp8_cu_pointer from, 
     if (!is_current() || !bytes || !to || !from)
         return confused(INVALID_VALUE);
     fake.copied += (long long)bytes;
+    fake_driver_work(FAKE_COPY_US);
     fake.stream = stream;
     return FP8_CU_SUCCESS;
 }
@@ -439,8 +479,7 @@ static fp8_cu_result fake_cuMemcpyAsync(fp8_cu_pointer to, fp8_cu_pointer from, 
 static fp8_cu_result fake_cuStreamIsCapturing(fp8_cu_stream stream, unsigned int *status)
 {
     CALLED("cuStreamIsCapturing");
-    (void)stream;
-    *status = fake.capturing;
+    *status = fake.capturing || (stream && (const void *)stream == capturing);
     return is_current() ? FP8_CU_SUCCESS : confused(INVALID_CONTEXT);
 }
 
@@ -554,6 +593,7 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
         !config->grid[1] || !config->grid[2] || !config->block[0])
         return confused(INVALID_VALUE);
     fake.launches++;
+    fake_driver_work(FAKE_LAUNCH_US);
     strncpy(fake.kernel, *(const char *const *)(void *)function, sizeof fake.kernel - 1);
     fake.grid = config->grid[0];
     fake.threads = config->block[0];
@@ -566,6 +606,153 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
             fake.dependent = (unsigned int)config->attributes[i].value.dependent;
     }
     memcpy(fake.arguments, arguments[0], fake.argument_bytes);
+    return FP8_CU_SUCCESS;
+}
+
+/* ---- streams, events and graphs, as the command line uses them ---- */
+
+static fp8_cu_result fake_cuDeviceGetPCIBusId(char *text, int bytes, int device)
+{
+    CALLED("cuDeviceGetPCIBusId");
+    if (!is_device(device) || bytes < 13)
+        return confused(INVALID_VALUE);
+    snprintf(text, (size_t)bytes, "0000:%02x:00.0", (unsigned)device & 0xFF);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuStreamBeginCapture(struct CUstream_st *stream, unsigned int mode)
+{
+    CALLED("cuStreamBeginCapture");
+    object *o = (object *)(void *)stream;
+    if (capturing || mode > 2)
+        return confused(INVALID_VALUE);
+    o->clock = 0;
+    capturing = o;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuStreamEndCapture(struct CUstream_st *stream, struct CUgraph_st **out)
+{
+    object *o = (object *)(void *)stream;
+    *out = NULL;
+    if (capturing != o)
+        return confused(INVALID_VALUE);
+    capturing = NULL;
+    CALLED("cuStreamEndCapture");
+    object *graph = object_new();
+    graph->clock = o->clock;
+    *out = (struct CUgraph_st *)(void *)graph;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphInstantiateWithFlags(struct CUgraphExec_st **out,
+                                                      struct CUgraph_st *graph,
+                                                      unsigned long long flags)
+{
+    CALLED("cuGraphInstantiateWithFlags");
+    if (flags)
+        return confused(INVALID_VALUE);
+    object *exec = object_new();
+    exec->clock = ((object *)(void *)graph)->clock;
+    *out = (struct CUgraphExec_st *)(void *)exec;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphLaunch(struct CUgraphExec_st *exec, struct CUstream_st *stream)
+{
+    CALLED("cuGraphLaunch");
+    if (!is_current() || !stream)
+        return confused(INVALID_CONTEXT);
+    fake.clock += ((object *)(void *)exec)->clock;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphExecDestroy(struct CUgraphExec_st *exec)
+{
+    object_free(exec);
+    return called("cuGraphExecDestroy");
+}
+
+static fp8_cu_result fake_cuGraphDestroy(struct CUgraph_st *graph)
+{
+    object_free(graph);
+    return called("cuGraphDestroy");
+}
+
+static fp8_cu_result fake_cuEventCreate(struct CUevent_st **out, unsigned int flags)
+{
+    CALLED("cuEventCreate");
+    if (!is_current() || flags)
+        return confused(INVALID_CONTEXT);
+    *out = (struct CUevent_st *)(void *)object_new();
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuEventDestroy(struct CUevent_st *event)
+{
+    object_free(event);
+    return called("cuEventDestroy");
+}
+
+static fp8_cu_result fake_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    CALLED("cuEventRecord");
+    if (!is_current() || !stream)
+        return confused(INVALID_CONTEXT);
+    ((object *)(void *)event)->clock = fake.clock;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuEventSynchronize(struct CUevent_st *event)
+{
+    CALLED("cuEventSynchronize");
+    return event ? FP8_CU_SUCCESS : confused(INVALID_HANDLE);
+}
+
+static fp8_cu_result fake_cuEventElapsedTime(float *ms, struct CUevent_st *from,
+                                             struct CUevent_st *to)
+{
+    CALLED("cuEventElapsedTime");
+    const object *a = (object *)(void *)from, *b = (object *)(void *)to;
+    *ms = (float)(b->clock - a->clock) * 1e-3F;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuStreamGetCaptureInfo(struct CUstream_st *stream, unsigned int *status,
+                                                 uint64_t *id, struct CUgraph_st **graph,
+                                                 struct CUgraphNode_st *const **after,
+                                                 size_t *count)
+{
+    CALLED("cuStreamGetCaptureInfo");
+    if ((const void *)stream != capturing)
+        return confused(INVALID_VALUE);
+    *status = 1;
+    *id = 1;
+    *graph = (struct CUgraph_st *)(void *)stream;
+    *after = NULL;
+    *count = 0;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphAddEmptyNode(struct CUgraphNode_st **out, struct CUgraph_st *graph,
+                                              struct CUgraphNode_st *const *after, size_t count)
+{
+    CALLED("cuGraphAddEmptyNode");
+    if ((const void *)graph != capturing || after || count)
+        return confused(INVALID_VALUE);
+    *out = (struct CUgraphNode_st *)(void *)graph;
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuStreamUpdateCaptureDependencies(struct CUstream_st *stream,
+                                                            struct CUgraphNode_st **after,
+                                                            size_t count, unsigned int flags)
+{
+    CALLED("cuStreamUpdateCaptureDependencies");
+    if ((const void *)stream != capturing || count != 1 || (const void *)after[0] != capturing ||
+        flags != 1)
+        return confused(INVALID_VALUE);
+    fake_driver_work(FAKE_EMPTY_US); /* so that a test sees it */
     return FP8_CU_SUCCESS;
 }
 
@@ -587,6 +774,9 @@ EXPORT fp8_cu_result FAKE_LOOKUP FP8_DRIVER_GET_PROC
     } functions[] = {
 #define ROW(name, since, need, arguments) {#name, (void (*)(void))fake_##name, since},
         FP8_DRIVER_FUNCTIONS(ROW)
+#undef ROW
+#define ROW(name, since, arguments) {#name, (void (*)(void))fake_##name, since},
+            CLI_GPU_FUNCTIONS(ROW)
 #undef ROW
     };
     fake.lookups++;

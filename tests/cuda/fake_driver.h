@@ -24,6 +24,7 @@
 #include <stddef.h>
 
 enum { FAKE_DEVICES = 4 };
+enum { FAKE_LAUNCH_US = 10, FAKE_COPY_US = 4, FAKE_EMPTY_US = 1 }; /* of work on its clock */
 
 typedef struct fake_device {
     const char *name;
@@ -61,6 +62,8 @@ typedef struct fake_driver {
     atomic_llong copied; /* bytes by cuMemcpyAsync and cuMemcpy2DAsync */
     atomic_llong most;   /* the most that `bytes` ever was */
     atomic_int waits;    /* cuStreamSynchronize */
+    atomic_int objects;  /* streams, events and graphs held */
+    atomic_llong clock;  /* us that the device has worked: FAKE_* each, captured or not */
     atomic_int confused; /* calls that make no sense: a context or memory that is none, an empty
                             stack, memory of another context, no current context .. */
 } fake_driver;
@@ -77,6 +80,8 @@ void fake_driver_pop_foreign(void);
 /* The primary context of a device, and a stream that belongs to it (-1: to the foreign one). */
 void *fake_driver_primary(int device);
 void *fake_driver_stream(int device);
+/* Work in a stream that is not the fake's own: of another library's fake. */
+void fake_driver_work(int us);
 /* Memory of a device that nobody needs to free, at an address that only the fake knows. */
 void *fake_driver_memory(int device);
 

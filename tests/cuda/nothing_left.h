@@ -16,6 +16,7 @@ static inline void nothing_is_left(const fake_driver *fake)
     assert_int_equal(fake->pinned, 0);
     assert_int_equal(fake->streams, 0);
     assert_int_equal(fake->libraries, 0);
+    assert_int_equal(fake->objects, 0);
     assert_int_equal(fake->confused, 0);
     assert_int_equal(fake_driver_depth(), 0);
 }

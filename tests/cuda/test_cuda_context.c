@@ -171,7 +171,6 @@ static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
     fp8_convert_desc convert_desc = FP8_CONVERT_DESC_INIT;
     fp8_verify_desc verify_desc = FP8_VERIFY_DESC_INIT;
     fp8_verify_summary summary;
-    fp8_peak peak;
     fp8_status status;
     convert_desc.src = verify_desc.path = MODEL;
     convert_desc.dst = "build/never-written";
@@ -184,8 +183,6 @@ static fp8_status call(int which, const fp8_context *ctx, fp8_error *err)
         return fp8_verify(ctx, &verify_desc, ignore_finding, NULL, &summary, err);
     case 3:
         return fp8_diff(ctx, MODEL, MODEL, ignore_row, NULL, err);
-    case 4:
-        return fp8_machine_peak(ctx, 0, 0.001, &peak, err);
     default: /* the one that takes it */
         status = fp8_checkpoint_open(ctx, MODEL, &checkpoint, err);
         fp8_checkpoint_close(checkpoint);
@@ -201,17 +198,53 @@ static void what_is_not_built_is_refused(void **state)
     fp8_context *cuda, *cpu;
     assert_int_equal(create(&s, 1, &cuda, NULL), FP8_OK);
     assert_int_equal(fp8_context_create(NULL, &cpu, NULL), FP8_OK);
-    for (int i = 1; i < 5; i++) {
+    for (int i = 1; i < 4; i++) {
         fp8_error err = {0};
         assert_int_equal(call(i, cuda, &err), FP8_E_UNSUPPORTED);
         assert_non_null(strstr(err.msg, ": not built for cuda:1, use a context of the CPU"));
         assert_int_equal(call(i, cpu, &err), FP8_OK);
         assert_int_equal(call(i, NULL, &err), FP8_E_ARGUMENT);
     }
-    assert_int_equal(call(5, cuda, NULL), FP8_OK);
+    assert_int_equal(call(4, cuda, NULL), FP8_OK);
     fp8_context_free(cpu);
     fp8_context_free(cuda);
     neither_memory_is_left(fake, &s);
+}
+
+/* Reading and copying, by launches and copies of the fake: each call fails once. */
+static void peaks_are_those_of_the_device(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"read", "copy"};
+    for (int64_t i = fp8_cuda_has_kernels() ? 0 : 1; i < 2; i++)
+        for (int n = 1;; n++) {
+            fake_driver *fake = fake_driver_reset();
+            scarce s = {0};
+            fp8_context *ctx;
+            fp8_peak peak;
+            fp8_error err;
+            assert_int_equal(create(&s, 0, &ctx, NULL), FP8_OK);
+            fake->fail_at = fake->calls + n;
+            const fp8_status status = fp8_machine_peak(ctx, i, 1e-9, &peak, &err);
+            const char *failed = fake->failed;
+            fake->fail_at = 0;
+            if (!failed) {
+                assert_int_equal(status, FP8_OK);
+                assert_string_equal(peak.name, names[i]);
+                assert_true(peak.value > 0);
+            } else if (strcmp(failed, "cuCtxPopCurrent") != 0 && status != FP8_OK) {
+                assert_int_equal(status, FP8_E_DEVICE);
+            }
+            assert_int_equal(fp8_machine_peak(ctx, 2, 1e-9, &peak, &err), FP8_E_NOT_FOUND);
+            assert_int_equal(fp8_machine_peak(ctx, -1, 1e-9, &peak, &err), FP8_E_NOT_FOUND);
+            fp8_context_free(ctx);
+            assert_int_equal(fake->confused, 0);
+            if (!failed) {
+                neither_memory_is_left(fake, &s);
+                assert_true(n > 30);
+                break;
+            }
+        }
 }
 
 static void gpus_are_listed(void **state)
@@ -248,6 +281,7 @@ int main(void)
         cmocka_unit_test(every_call_and_allocation_fails_once),
         cmocka_unit_test(what_will_not_do_is_refused),
         cmocka_unit_test(what_is_not_built_is_refused),
+        cmocka_unit_test(peaks_are_those_of_the_device),
         cmocka_unit_test(gpus_are_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

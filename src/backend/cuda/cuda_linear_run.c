@@ -478,24 +478,53 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
 
 /* ---- explain ---- */
 
-/* Version number i of those that can do the problem; NULL past the last. */
+/* The estimate of version i; negative: it cannot do the problem, or is not there. */
+static float estimate_of(const fp8_cuda_device *device, const fp8_sm90_problem *problem, size_t i)
+{
+    const fp8_sm90_version *v = fp8_sm90_at(i);
+    return device->module.functions[v->kernel] ? fp8_sm90_estimate(device, v, problem) : -1;
+}
+
+/* How many versions can do the problem, and are faster by their estimates than `than`; of equals
+ * those before it. than past the last: all that can. */
+static int64_t count_faster(const fp8_cuda_device *device, const fp8_sm90_problem *problem,
+                            size_t than)
+{
+    const float limit = fp8_sm90_at(than) ? estimate_of(device, problem, than) : 0;
+    int64_t count = 0;
+    for (size_t i = 0; fp8_sm90_at(i); i++) {
+        const float time = estimate_of(device, problem, i);
+        count += time >= 0 && (!fp8_sm90_at(than) || time < limit || (time == limit && i < than));
+    }
+    return count;
+}
+
+/* Version number i of those that can do the problem, the fastest first; i is less than their
+ * number. */
 static const fp8_sm90_version *able_version(const fp8_cuda_device *device,
                                             const fp8_sm90_problem *problem, int64_t i)
 {
-    const fp8_sm90_version *v;
-    for (size_t j = 0; (v = fp8_sm90_at(j)); j++)
-        if (device->module.functions[v->kernel] && fp8_sm90_estimate(device, v, problem) >= 0 &&
-            i-- == 0)
-            return v;
-    return NULL;
+    size_t at = 0;
+    while (estimate_of(device, problem, at) < 0 || count_faster(device, problem, at) != i)
+        at++;
+    return fp8_sm90_at(at);
 }
 
-static int64_t count_able(const fp8_cuda_device *device, const fp8_sm90_problem *problem)
+/* The version's tile, and its estimate. */
+static void describe_version(const fp8_sm90_version *v, float estimate, fp8_candidate *out)
 {
-    int64_t count = 0;
-    while (able_version(device, problem, count))
-        count++;
-    return count;
+    char parts[64] = "";
+    if (v->small && v->split > 1)
+        snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
+    else if (!v->small && v->down * v->across > 1)
+        snprintf(parts, sizeof parts, ", clusters of %dx%d", v->down, v->across);
+    const bool last = estimate >= FP8_SM90_LAST_RESORT;
+    *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", 0, ""};
+    snprintf(out->reason, sizeof out->reason,
+             "estimated %.1f us%s, for y in bf16; tiles of %dx%d%s, %d block%s an SM",
+             (double)(last ? estimate - FP8_SM90_LAST_RESORT : estimate),
+             last ? " but only if no other has room" : "", v->small ? v->cols : v->rows,
+             v->small ? v->rows : v->cols, parts, v->per_sm, v->per_sm > 1 ? "s" : "");
 }
 
 /* The kernel of launch() for a run of this plan whose matrices are contiguous and aligned. */
@@ -526,16 +555,14 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)
         lacks = "for x and w in e4m3fn";
     const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
-    const int64_t able = fast ? count_able(device, &problem) : 0;
+    const int64_t able = fast ? count_faster(device, &problem, SIZE_MAX) : 0;
     const int64_t last = able + (slower != FP8_CUDA_gemm_plain);
     FP8_FAIL_IF(i < 0 || i > last, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld",
                 (long long)i);
     if (i < able) {
         const fp8_sm90_version *v = able_version(device, &problem, i);
-        const bool chosen = v == fp8_sm90_choose(device, &problem);
-        *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", chosen, ""};
-        snprintf(out->reason, sizeof out->reason, "estimated %.1f us, for y in bf16",
-                 (double)fp8_sm90_estimate(device, v, &problem));
+        describe_version(v, fp8_sm90_estimate(device, v, &problem), out);
+        out->chosen = v == fp8_sm90_choose(device, &problem);
         return FP8_OK;
     }
     const fp8_cuda_kernel kernel = i == able ? slower : FP8_CUDA_gemm_plain;

@@ -54,4 +54,15 @@ typedef struct fp8_cuda_quantize_args {
 } fp8_cuda_quantize_args;
 FP8_ARGS_SIZE(fp8_cuda_quantize_args, 296);
 
+/* data[count], 16 bytes each, is read for its own sake; nothing useful comes to *sink. */
+typedef struct fp8_read_args {
+    const void *data;
+    uint32_t *sink;
+    int64_t count;
+} fp8_read_args;
+FP8_ARGS_SIZE(fp8_read_args, 24);
+
+enum { FP8_READ_THREADS = 512, FP8_READ_BLOCKS = 2 /* an SM */, FP8_READ_AHEAD = 8 };
+#define FP8_READ_UNLIKELY 0x5EED5EEDu
+
 #endif

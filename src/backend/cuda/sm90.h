@@ -30,7 +30,9 @@ typedef struct fp8_sm90_problem {
     bool fast;      /* sums in 13 bits will do */
 } fp8_sm90_problem;
 
-/* Estimated time in us; negative: not for this problem. */
+/* Estimated time in us; negative: not for this problem; from FP8_SM90_LAST_RESORT on: it is that
+ * much less, but others go first. */
+#define FP8_SM90_LAST_RESORT 1e6F
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *version,
                         const fp8_sm90_problem *problem);
 /* The version with the least estimate; NULL if there is none, or none for this device. */

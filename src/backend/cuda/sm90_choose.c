@@ -184,7 +184,8 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
     if (v->small)
         return estimate_small(device, v, p);
     const float time = estimate_large(device, v, p);
-    return p->m < LARGE_FROM && time > 0 ? 1e6F + time : time; /* where no small one has room */
+    return p->m < LARGE_FROM && time > 0 ? FP8_SM90_LAST_RESORT + time
+                                         : time; /* where no small one has room */
 }
 
 const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8_sm90_problem *p)

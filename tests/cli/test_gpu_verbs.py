@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""explain, bench and doctor on a GPU, over the fake driver and fakes of cuBLASLt and NVML: it computes nothing, but keeps a
+clock of what it is given, so that times and ratios are known."""
+
+import json
+import os
+import re
+
+import command
+
+FAKE_CUDA = os.path.abspath(os.environ.get("FP8_FAKE_CUDA", command.ROOT / "build/release/tests/cuda/fake_cuda"))
+FAKE_VENDOR = os.path.abspath(os.environ.get("FP8_FAKE_VENDOR", command.ROOT / "build/release/tests/cuda/fake_vendor"))
+WITH_PEERS = {"LD_LIBRARY_PATH": FAKE_CUDA + ":" + FAKE_VENDOR}
+SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm"]
+QUICK = ["--device", "cuda", "--seconds", "0.001"]
+LINEAR = ["shape", "scheme", "kernel", "weights", "copies", "launches", "rounds", "us", "best_us", "warm_us", "alone_us",
+          "host_us", "whole_us", "whole_alone_us", "whole_host_us", "TFLOP/s", "GB/s", "of_known", "of_product", "of_read",
+          "roof_us", "of_roof", "sustained_us", "sustained_MHz", "sustained_W"]
+QUANTIZE = ["shape", "scheme", "what", "matrix", "in", "memory", "copies", "launches", "rounds", "us", "best_us", "host_us",
+            "GB/s", "copy_us", "of_copy", "static_us", "static_of_copy", "dequantize_us", "dequantize_of_copy"]
+
+
+def fields(line):
+    """{name: value} of a line of bench, without its first two words."""
+    return dict(word.split("=", 1) for word in line.split()[2:])
+
+
+class GpuVerbs(command.Case):
+    def setUp(self):
+        super().setUp()
+        if "cuda kernels: none" in self.run_fp8("doctor").stdout:
+            self.skipTest("this build has no CUDA kernels")
+
+        self.alone = {"LD_LIBRARY_PATH": f"{self.folder}:{FAKE_CUDA}"}
+        for name in ["libcublasLt.so.13", "libcublasLt.so.12", "libnvidia-ml.so.1"]:
+            (self.folder / name).write_bytes(b"")  # found first, and no library
+
+    def lines(self, *arguments, kind, env=None):
+        text = self.run_fp8("bench", *arguments, *QUICK, env=env or self.alone).stdout
+        return [fields(line) for line in text.splitlines() if line.startswith(f"bench {kind} ")]
+
+    def test_linear_alone(self):
+        lines = self.lines("linear", "--shape", "16x256x512", kind="linear")
+        self.assertEqual([line["scheme"] for line in lines], SCHEMES)
+        for line in lines:
+            self.assertEqual(list(line), LINEAR)
+            self.assertEqual((line["shape"], line["weights"]), ("16x256x512", "cold"))
+            self.assertGreater(int(line["copies"]), 1)
+            self.assertEqual(int(line["launches"]) % int(line["copies"]), 0)
+            self.assertEqual(float(line["us"]), float(line["best_us"]))
+            self.assertEqual(line["us"], line["sustained_us"])
+            self.assertEqual(float(line["us"]) + 1, float(line["alone_us"]))
+            self.assertEqual(line["sustained_W"], "-")
+            self.assertEqual(line["whole_us"] == "-", line["scheme"] in ("w8a16", "gemm"), line)
+        product = {line["scheme"]: float(line["us"]) for line in lines}
+        self.assertEqual((product["channel"], product["gemm"]), (10, 10))  # one launch each
+        whole = {line["scheme"]: float(line["whole_us"]) for line in lines if line["whole_us"] != "-"}
+        self.assertEqual(whole["channel"], 20)  # and one for X
+
+    def test_machine(self):
+        text = self.run_fp8("bench", "linear", "--shape", "16x256x512", "--scheme", "gemm", *QUICK, env=self.alone).stdout
+        machine = fields(text.splitlines()[0])
+        self.assertEqual((machine["device"], machine["name"]), ("cuda:0", "NVIDIA_H100_80GB_HBM3"))
+        self.assertEqual(machine["known_TFLOP/s"], f"{132 * 8192 * 1980e6 * 1e-12:.4g}")
+        self.assertEqual(machine["product_by"], "fp8")
+        self.assertEqual(machine["product_TFLOP/s"], f"{2 * 8192**3 / 10e-6 * 1e-12:.4g}")
+        self.assertIn("bench peer name=cublaslt: neither libcublasLt.so.13 nor libcublasLt.so.12 is installed", text)
+        self.assertIn("bench peer name=nvml: libnvidia-ml.so.1 is not installed", text)
+        self.assertNotIn("cublaslt_ratio", text)
+
+    def test_linear_beside_a_peer(self):
+        for line in self.lines("linear", "--shape", "16x256x512", kind="linear", env=WITH_PEERS):
+            if line["scheme"] == "mxfp8":
+                self.assertNotIn("cublaslt_us", line)
+                continue
+            self.assertEqual(float(line["cublaslt_us"]), 20)
+            self.assertAlmostEqual(float(line["cublaslt_ratio"]), 20 / float(line["us"]), delta=0.01)
+            self.assertEqual("cublaslt_fast_us" in line, line["scheme"] in ("tensor", "channel", "gemm"))
+            self.assertEqual("cublaslt_tensor_fast_us" in line, line["scheme"] in ("channel", "gemm"))
+            self.assertEqual((line["sustained_MHz"], line["sustained_W"]), ("1755", "412"))
+            self.assertEqual(float(line["cublaslt_sustained_us"]), 20)
+
+    def test_quantize(self):
+        lines = self.lines("quantize", "--shape", "64x256x512", kind="quantize")
+        self.assertEqual([(line["scheme"], line["what"]) for line in lines],
+                         [("w8a16", "w")] + [(s, what) for s in ("tensor", "channel", "block", "mxfp8") for what in "xw"])
+        for line in lines:
+            self.assertEqual(list(line), QUANTIZE)
+            self.assertEqual(line["copy_us"], "4")
+            self.assertEqual(line["dequantize_us"], "10")
+        lines = self.lines("quantize", "--shape", "64x256x512", "--scheme", "channel", "--dtype", "f32", "--numerics", "vllm",
+                           kind="quantize")
+        self.assertEqual([line["in"] for line in lines], ["F32", "F32"])
+
+    def test_json(self):
+        for subject, keys in [("linear", LINEAR), ("quantize", QUANTIZE)]:
+            done = self.run_fp8("bench", subject, "--shape", "16x256x512", "--json", *QUICK, env=WITH_PEERS)
+            document = json.loads(done.stdout)
+            self.assertEqual(list(document), ["machine", "peers", "cases"])
+            self.assertEqual(document["peers"]["nvml"], "timed")
+            for case in document["cases"]:
+                self.assertLessEqual(set(keys), set(case))
+
+    def test_explain(self):
+        done = self.run_fp8("explain", "--device", "cuda:0", "--shape", "16x4096x4096", "--activation", "codes", "--json", env=self.alone)
+        for case in json.loads(done.stdout)["cases"]:
+            candidates = case["candidates"]
+            self.assertEqual([c["chosen"] for c in candidates], [True] + [False] * (len(candidates) - 1))
+            if case["scheme"] != "channel":
+                continue
+            self.assertGreater(len(candidates), 5)
+            estimates = [("only if no other" in c["reason"], float(re.search(r"estimated ([0-9.]+) us", c["reason"]).group(1)))
+                         for c in candidates[:-2]]
+            self.assertEqual(estimates, sorted(estimates))
+            self.assertRegex(candidates[0]["reason"], r"tiles of \d+x\d+")
+            self.assertIn("does everything", candidates[-1]["reason"])
+
+    def test_explain_on_another_gpu(self):
+        text = self.run_fp8("explain", "--device", "cuda:1", "--shape", "16x4096x4096", "--scheme", "channel", env=self.alone).stdout
+        self.assertRegex(text, r"(?m)^\* +gemm_mma_codes ")
+        self.assertIn("for compute capability 9.0", text)
+
+    def test_doctor(self):
+        text = self.run_fp8("doctor", "--peaks", env=WITH_PEERS).stdout
+        self.assertIn("cublaslt: libcublasLt.so.13, version 130100\n", text)
+        self.assertIn("nvml: driver 999.1\n", text)
+        self.assertEqual(re.findall(r"(?m)^peak (cuda:\d \w+): ", text), ["cuda:0 read", "cuda:0 copy", "cuda:1 read", "cuda:1 copy"])
+        text = self.run_fp8("doctor", env=self.alone).stdout
+        self.assertIn("cublaslt: not installed", text)
+        self.assertIn("nvml: libnvidia-ml.so.1 is not installed\n", text)
+
+    def test_bad_input(self):
+        shape = ["--shape", "1x16x16"]
+        for device, code, says in [("gpu", 2, ["--device", "cuda:N"]), ("cuda:", 2, ["cuda:"]), ("cuda:x", 2, ["cuda:x"]),
+                                   ("cuda:-1", 2, ["cuda:-1"])]:
+            self.fails("explain", *shape, "--device", device, code=code, says=says)
+        done = self.run_fp8("bench", "linear", *shape, "--device", "cuda:2", code=6, env=self.alone)
+        self.assertIn("cuda:2: the driver shows 2 devices", done.stderr)
+        (self.folder / "libcuda.so.1").write_bytes(b"")
+        nothing = {"LD_LIBRARY_PATH": str(self.folder)}
+        done = self.run_fp8("bench", "linear", *shape, "--device", "cuda", code=6, env=nothing)
+        self.assertIn("no CUDA driver", done.stderr)
+
+
+if __name__ == "__main__":
+    command.main()
