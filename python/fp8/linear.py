@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Y[M,N] = X[M,K] W[N,K]^T + bias[N] on numpy arrays and torch tensors, by a prepared weight or in one call; on CUDA in PyTorch's
-current stream.
+"""Y[M,N] = X[M,K] W[N,K]^T + bias[N] on numpy arrays and torch tensors, by a prepared weight or in one call; on CUDA in
+PyTorch's current stream.
 
 For PyTorch modules see nn.py, which holds a Linear and calls it through an operator.
 """

@@ -149,8 +149,8 @@ class FP8Linear(nn.Linear):
         return self._layer.state == LayerState.READY
 
     def materialize_fp8_weight(self, device: torch.device | str | None = None) -> None:
-        """Makes the codes now, if there are none or they are stale; on `device`, to which they move if they are elsewhere (None:
-        where they are, or the weight was). Errors: RuntimeError, NotImplementedError (device)."""
+        """Makes the codes now, if there are none or they are stale; on `device`, to which they move if they are elsewhere
+        (None: where they are, or the weight was). Errors: RuntimeError, NotImplementedError (device)."""
         layer_state.refresh(self, None if device is None else ops.place(device))
 
     def invalidate_weight_cache(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantizing and dequantizing matrices, on numpy arrays and torch tensors; those on CUDA are computed there, in PyTorch's current
-stream. docs/numerics.md has every formula."""
+"""Quantizing and dequantizing matrices, on numpy arrays and torch tensors; those on CUDA are computed there, in PyTorch's
+current stream. docs/numerics.md has every formula."""
 from __future__ import annotations
 
 import ctypes

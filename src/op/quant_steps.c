@@ -154,7 +154,7 @@ int64_t fp8_slab_amax(const fp8_quant *q, const fp8_slab *slab, bool shared, flo
     }
     for (int64_t i = slab->begin; i < slab->end;) {
         const int64_t into = (slab->row0 + i) % q->unit_rows; /* rows of the unit before this one */
-        const int64_t end = fp8_min_i64(slab->end, i + q->unit_rows - into);
+        const int64_t end = i + fp8_min_i64(slab->end - i, q->unit_rows - into);
         const int64_t refused = band_amax(q, slab, i, end, shared, amax);
         if (refused >= 0)
             return refused;

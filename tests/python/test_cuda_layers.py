@@ -74,7 +74,8 @@ class Operators(Near):
 
     def test_opcheck(self):
         h, x = self.layer(), torch.randn(3, K, device=CUDA)
-        for shape, dtype in {(K,): torch.float32, (3, K): torch.bfloat16, (2, 3, K): torch.float16, (0, K): torch.bfloat16}.items():
+        for shape, dtype in (((K,), torch.float32), ((3, K), torch.bfloat16), ((2, 3, K), torch.float16),
+                             ((0, K), torch.bfloat16)):
             given = torch.randn(shape, device=CUDA).to(dtype).requires_grad_()
             torch.library.opcheck(OPS.linear.default, (given, h.number, N))
         torch.library.opcheck(OPS.linear_dx.default, (torch.randn(5, N, device=CUDA), h.number, K))

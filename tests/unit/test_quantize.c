@@ -96,24 +96,38 @@ static void best_loses_no_unit(void **state)
     }
 }
 
-/* A block larger than the matrix is the whole matrix, however large. */
+/* A block larger than the matrix is the whole matrix, however large; the last grid makes products
+ * with its columns wrap to small numbers. */
+static void check_huge_grids(const void *x, fp8_dtype dtype, int64_t rows, int64_t cols)
+{
+    static const fp8_grid grids[] = {
+        {0, 0}, {INT64_MAX, INT64_MAX}, {128, INT64_MAX}, {128, INT64_MAX / 64 + 1}};
+    float scale = 0;
+    uint8_t codes[4][2048];
+    for (int g = 0; g < 4; g++) {
+        fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, grids[g].rows, grids[g].cols);
+        fp8_tensor tx = fp8_matrix((void *)(uintptr_t)x, dtype, rows, cols);
+        fp8_tensor ts = fp8_matrix(&scale, FP8_F32, 1, 1);
+        fp8_tensor tc = fp8_matrix(codes[g], FP8_E4M3FN, rows, cols);
+        memset(codes[g], 0xAA, sizeof codes[g]);
+        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
+        assert_float_equal(scale, 66.0f / 448, 0);
+        assert_memory_equal(codes[g], codes[0], sizeof codes[g]);
+    }
+}
+
 static void huge_grids_are_the_whole_matrix(void **state)
 {
     (void)state;
-    enum { R = 3, C = 200 };
-    static const fp8_grid grids[] = {{0, 0}, {INT64_MAX, INT64_MAX}, {128, INT64_MAX}};
-    float x[R * C], scale[3];
-    uint8_t codes[3][R * C];
+    enum { R = 3, C = 600 };
+    float x[R * C];
+    uint16_t bf16[R * C];
     for (int i = 0; i < R * C; i++)
         x[i] = (float)(i % 97) - 30;
-    for (int g = 0; g < 3; g++) {
-        fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, grids[g].rows, grids[g].cols);
-        fp8_tensor tx = fp8_matrix(x, FP8_F32, R, C), ts = fp8_matrix(&scale[g], FP8_F32, 1, 1);
-        fp8_tensor tc = fp8_matrix(codes[g], FP8_E4M3FN, R, C);
-        assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
-        assert_float_equal(scale[g], 66.0f / 448, 0);
-        assert_memory_equal(codes[g], codes[0], sizeof codes[g]);
-    }
+    assert_int_equal(fp8_cast(ctx, x, FP8_F32, bf16, FP8_BF16, R * C, 0, NULL, NULL), FP8_OK);
+    check_huge_grids(x, FP8_F32, R, C);
+    check_huge_grids(bf16, FP8_BF16, R, C);
+    check_huge_grids(bf16, FP8_BF16, 1, R * C);
 }
 
 static void zero_units_have_scale_one(void **state)

@@ -9,6 +9,7 @@
  * where the quotients of E0 are in [1, 4). The kernels of AVX-512 make that table, so that each
  * kernel here has the bits of its namesake there, which also takes what is not a normal number of
  * e4m3fn, infinities, NaN, and operands for few elements. */
+#include "base/size.h"
 #include "number/number.h"
 #include "op/backend.h"
 
@@ -148,13 +149,15 @@ static void encode_units(const fp8_encode_run *run, int64_t at, int64_t end, boo
 
 static void encode(const fp8_encode_run *run, bool divide, fp8_kernel_encode *plain)
 {
-    if (run->unit < GROUP || run->unit * run->rows < LEAST_ELEMENTS) {
+    fp8_encode_run within = *run;
+    within.unit = fp8_min_i64(run->unit, run->n); /* it may be as large as an int64_t is */
+    if (within.unit < GROUP || within.unit * run->rows < LEAST_ELEMENTS) {
         plain(run);
         return;
     }
-    const int64_t step = TABLES * run->unit;
+    const int64_t step = TABLES * within.unit;
     for (int64_t at = 0; at < run->n; at += step)
-        encode_units(run, at, run->n - at < step ? run->n : at + step, divide, plain);
+        encode_units(&within, at, run->n - at < step ? run->n : at + step, divide, plain);
 }
 
 void fp8_encode_divide_bf16_e4m3fn_avx512_bf16(const fp8_encode_run *run)
