@@ -39,7 +39,7 @@ static void *load(const char **name)
     void *library = NULL;
     for (int i = 0; i < 2 && library == NULL; i++) {
         *name = names[i];
-        library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL);
+        library = dlopen(names[i], RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
     }
     return library;
 }
@@ -56,7 +56,7 @@ bool cli_cublaslt_installed(char *text, size_t bytes)
     else
         snprintf(text, bytes, "not installed (libcublasLt.so.13 or .12)");
     if (library != NULL)
-        dlclose(library);
+        dlclose(library); /* which unloads nothing */
     return version != NULL;
 }
 

@@ -39,7 +39,7 @@ static void find_device(cli_nvml *nvml, void *library, const char *pci)
 void cli_nvml_open(cli_nvml *nvml, const char *pci)
 {
     *nvml = (cli_nvml){0};
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     plain_fn *init = library != NULL ? LOOK_UP(library, plain_fn, "nvmlInit_v2") : NULL;
     plain_fn *shutdown = library != NULL ? LOOK_UP(library, plain_fn, "nvmlShutdown") : NULL;
     if (library == NULL)

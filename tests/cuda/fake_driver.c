@@ -37,6 +37,11 @@ static _Atomic(object *) capturing; /* one stream at a time */
 static object made_streams[FAKE_STREAMS];
 static atomic_int stream_taken[FAKE_STREAMS];
 
+/* Pinned memory. */
+enum { FAKE_HOST_BLOCKS = 64 };
+static _Atomic(void *) host_blocks[FAKE_HOST_BLOCKS];
+static int host_devices[FAKE_HOST_BLOCKS];
+
 /* Block i begins at address (i + 1) << 40: nobody can read there by mistake. Those of device d that
  * are never allocated begin at (FAKE_BLOCKS + 1 + d) << 40. */
 static struct {
@@ -260,11 +265,21 @@ static fp8_cu_result fake_cuDevicePrimaryCtxRetain(fp8_cu_context *out, fp8_cu_d
     return FP8_CU_SUCCESS;
 }
 
+static void free_host_block(int i)
+{
+    free(atomic_exchange(&host_blocks[i], NULL));
+    fake.pinned--;
+}
+
+/* Pinned memory goes with the context. */
 static fp8_cu_result fake_cuDevicePrimaryCtxRelease(fp8_cu_device device)
 {
     if (!is_device(device) || holds[device] < 1)
         return confused(INVALID_CONTEXT);
-    holds[device]--;
+    if (--holds[device] == 0)
+        for (int i = 0; i < FAKE_HOST_BLOCKS; i++)
+            if (host_blocks[i] && host_devices[i] == device)
+                free_host_block(i);
     fake.retained--;
     return called("cuDevicePrimaryCtxRelease");
 }
@@ -312,17 +327,26 @@ static fp8_cu_result fake_cuMemHostAlloc(void **out, size_t bytes, unsigned int 
     if (!is_current() || !bytes || flags)
         return confused(INVALID_VALUE);
     *out = malloc(bytes);
-    fake.pinned += *out != NULL;
-    return *out ? FP8_CU_SUCCESS : OUT_OF_MEMORY;
+    for (int i = 0; i < FAKE_HOST_BLOCKS && *out; i++) {
+        void *none = NULL;
+        if (!atomic_compare_exchange_strong(&host_blocks[i], &none, *out))
+            continue;
+        host_devices[i] = device_of(fake_driver_current());
+        fake.pinned++;
+        return FP8_CU_SUCCESS;
+    }
+    free(*out);
+    return OUT_OF_MEMORY;
 }
 
 static fp8_cu_result fake_cuMemFreeHost(void *memory)
 {
-    if (!is_current() || !memory)
-        return confused(INVALID_VALUE);
-    free(memory);
-    fake.pinned--;
-    return called("cuMemFreeHost");
+    for (int i = 0; i < FAKE_HOST_BLOCKS && is_current() && memory; i++)
+        if (host_blocks[i] == memory) {
+            free_host_block(i);
+            return called("cuMemFreeHost");
+        }
+    return confused(INVALID_VALUE);
 }
 
 static fp8_cu_result fake_cuMemAlloc(fp8_cu_pointer *out, size_t bytes)

@@ -226,6 +226,7 @@ static void a_context_that_was_destroyed_is_a_state(void **state)
     fp8_context_free(ctx);
     assert_int_equal(fake->retained, 0);
     assert_int_equal(fake->libraries, 0);
+    assert_int_equal(fake->pinned, 0);
     assert_int_equal(fake->confused, 0);
     assert_int_equal(fake_driver_depth(), 0);
 }

@@ -182,9 +182,9 @@ VEC_FN void encode(const fp8_encode_run *given, encoding e)
 {
     fp8_encode_run run = *given; /* a copy, which no store of a code can change */
     for (int64_t i = 0; i < run.rows; i++) {
+        run.x = (const char *)given->x + i * given->x_step * vec_element_bytes(e.from);
+        run.codes = given->codes + i * given->code_step;
         encode_row(&run, e);
-        run.x = (const char *)run.x + run.x_step * vec_element_bytes(e.from);
-        run.codes += run.code_step;
     }
 }
 
