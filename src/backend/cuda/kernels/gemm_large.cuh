@@ -96,24 +96,22 @@ DEV void large_body(const fp8_large_args &a)
         cluster_arrive();
         cluster_wait();
     }
-    auto place =
-        [&](int t, int &m0,
-            int &n0) { /* groups of a.group row tiles, M fastest inside a group; products below 2^32
-                        */
-                       const int g = a.per.d == 1 ? t : (int)__umulhi((uint32_t)t, a.per.inverse),
-                                 in = t - g * a.per.d;
-                       const bool last = (g + 1) * a.group > a.down;
-                       const int rows = last ? a.last.d : a.full.d,
-                                 across = rows == 1
-                                              ? in
-                                              : (int)__umulhi((uint32_t)in, last ? a.last.inverse
-                                                                                 : a.full.inverse);
-                       m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
-                       n0 = (across * CN + rn) * BN;
-        };
-    auto swizzle = [](int row) {
+    /* Groups of a.group row tiles, M fastest inside a group; products below 2^32. */
+    auto place = [&](int t, int &m0, int &n0) {
+        const int g = a.per.d == 1 ? t : (int)__umulhi((uint32_t)t, a.per.inverse),
+                  in = t - g * a.per.d;
+        const bool last = (g + 1) * a.group > a.down;
+        const int rows = last ? a.last.d : a.full.d,
+                  across = rows == 1 ? in
+                                     : (int)__umulhi((uint32_t)in,
+                                                     last ? a.last.inverse : a.full.inverse);
+        m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
+        n0 = (across * CN + rn) * BN;
+    };
+    auto swizzle =
+        [](int row) { /* of the buffers of the epilogue */
         return c::SLAB == 64 ? row % 8 : c::SLAB == 32 ? row / 2 % 4 : row / 4 % 2;
-    }; /* of the buffers of the epilogue */
+    };
     pdl_launch();
     if (warp >= 8) { /* ---- producer ---- */
         reg_dec<24>();
@@ -255,28 +253,25 @@ DEV void large_body(const fp8_large_args &a)
             float acc[MT][R];
             const float *sfw_p =
                 a.scales.w + (size_t)(min(n0, a.n - 1) / 128) *
-                                 kb;      /* the last tiles of a cluster may lie outside */
-            float sfw = 0;                /* lane i: scale of W for k block i of the current 32 */
-            auto wait_full = [&](int k) { /* the scales of W are asked for before the wait */
-                                          if (BLOCK && k % 32 < STEP)
-                                              sfw = k / 32 * 32 + lane < kb
-                                                        ? sfw_p[k / 32 * 32 + lane]
-                                                        : 0.0f;
-                                          mbar_wait(full(slot), ph);
+                                 kb; /* the last tiles of a cluster may lie outside */
+            float sfw = 0;           /* lane i: scale of W for k block i of the current 32 */
+            auto wait_full =
+                [&](int k) { /* the scales of W are asked for before the wait */
+                if (BLOCK && k % 32 < STEP)
+                    sfw = k / 32 * 32 + lane < kb ? sfw_p[k / 32 * 32 + lane] : 0.0f;
+                mbar_wait(full(slot), ph);
             };
-            auto scales =
-                [&](int k, int h,
-                    float(&s)[2]) { /* of the rows lane / 4 and lane / 4 + 8, times that of W */
-                                    if (!BLOCK)
-                                        return;
-                                    const float sw = __shfl_sync(~0u, sfw, k % 32);
-                                    const float *p = (const float *)(sm + (ring_sf - ring)) +
-                                                     slot * BM +
-                                                     (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) +
-                                                     h * 64 + w * 16 + lane / 4;
-                                    s[0] = p[0] * sw;
-                                    s[1] = p[8] * sw;
-                };
+            /* Of the rows lane / 4 and lane / 4 + 8, times that of W. */
+            auto scales = [&](int k, int h, float(&s)[2]) {
+                if (!BLOCK)
+                    return;
+                const float sw = __shfl_sync(~0u, sfw, k % 32);
+                const float *p = (const float *)(sm + (ring_sf - ring)) + slot * BM +
+                                 (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) + h * 64 + w * 16 +
+                                 lane / 4;
+                s[0] = p[0] * sw;
+                s[1] = p[8] * sw;
+            };
             auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2]) {
 #pragma unroll
                 for (int i = 0; i < R; i++)
@@ -337,9 +332,8 @@ DEV void large_body(const fp8_large_args &a)
                 };
                 if (k0 < kb)
                     multiply(k0, d0, s0, p0);
-                for (int k = k0 + STEP;;
-                     k += 2 * STEP) { /* no branch between products and their wait: the assembler
-                                         must see the order */
+                /* No branch between products and their wait: the assembler must see the order. */
+                for (int k = k0 + STEP;; k += 2 * STEP) {
                     if (k >= kb) {
                         wg_wait<0>();
                         if (k0 < kb)
@@ -412,104 +406,76 @@ DEV void large_body(const fp8_large_args &a)
                     my_cols[col] = cs[i];
             }
             bar_named(1 + wg, 128);
-            auto epilogue =
-                [&](auto with_bias) { /* two instances: a branch inside would keep the columns from
-                                         overlapping */
-                                      constexpr bool BIAS = decltype(with_bias)::value;
+            /* Two instances: a branch inside would keep the columns from overlapping. */
+            auto epilogue = [&](auto with_bias) {
+                constexpr bool BIAS = decltype(with_bias)::value;
 #pragma unroll
-                                      for (int h = 0; h < MT; h++)
+                for (int h = 0; h < MT; h++)
 #pragma unroll
-                                          for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
-                                              const uint32_t to = stage_d + buffer * c::BUFFER;
-                                              constexpr int G = c::SLAB / 8;
-                                              float2 scale[G]; /* all before the first store: the
-                                                                  assembler keeps the order of
-                                                                  shared accesses */
+                    for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
+                        const uint32_t to = stage_d + buffer * c::BUFFER;
+                        constexpr int G = c::SLAB / 8;
+                        float2 scale[G]; /* all before the first store: the
+                                            assembler keeps the order of
+                                            shared accesses */
 #pragma unroll
-                                              for (int g = 0; g < G; g++)
-                                                  scale[g] =
-                                                      *(const float2 *)(my_cols + slab * c::SLAB +
-                                                                        g * 8 + 2 * (lane % 4));
+                        for (int g = 0; g < G; g++)
+                            scale[g] = *(const float2 *)(my_cols + slab * c::SLAB + g * 8 +
+                                                         2 * (lane % 4));
 #pragma unroll
-                                              for (int g = 0; g < G;
-                                                   g += 2) { /* two groups of 8 columns: one
-                                                                stmatrix of four 8x8 */
-                                                  uint32_t o[4];
+                        for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8 */
+                            uint32_t o[4];
 #pragma unroll
-                                                  for (int i = 0; i < 2; i++) {
-                                                      const int col = slab * c::SLAB + (g + i) * 8 +
-                                                                      2 * (lane % 4),
-                                                                r = (slab * c::SLAB / 8 + g + i) *
-                                                                    4;
-                                                      const float2 s = scale[g + i];
-                                                      float2 b = make_float2(0, 0);
-                                                      if (BIAS && n1 + col < a.n)
-                                                          b.x = __ldg(a.scales.bias + n1 + col);
-                                                      if (BIAS && n1 + col + 1 < a.n)
-                                                          b.y = __ldg(a.scales.bias + n1 + col + 1);
+                            for (int i = 0; i < 2; i++) {
+                                const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
+                                          r = (slab * c::SLAB / 8 + g + i) * 4;
+                                const float2 s = scale[g + i];
+                                float2 b = make_float2(0, 0);
+                                if (BIAS && n1 + col < a.n)
+                                    b.x = __ldg(a.scales.bias + n1 + col);
+                                if (BIAS && n1 + col + 1 < a.n)
+                                    b.y = __ldg(a.scales.bias + n1 + col + 1);
 #pragma unroll
-                                                      for (int e = 0; e < 2; e++) {
-                                                          o[2 * i + e] =
-                                                              BIAS
-                                                                  ? bf16x2(
-                                                                        fmaf(rs[h][e],
-                                                                             acc[h][r + 2 * e] *
-                                                                                 s.x,
-                                                                             b.x),
-                                                                        fmaf(rs[h][e],
-                                                                             acc[h][r + 2 * e + 1] *
-                                                                                 s.y,
-                                                                             b.y))
-                                                                  : bf16x2(
-                                                                        rs[h][e] *
-                                                                            (acc[h][r + 2 * e] *
-                                                                             s.x),
-                                                                        rs[h][e] *
-                                                                            (acc[h][r + 2 * e + 1] *
-                                                                             s.y));
-                                                      }
-                                                  }
-                                                  const int row = w * 16 + (lane / 8 % 2) * 8 +
-                                                                  lane % 8,
-                                                            in =
-                                                                g +
-                                                                lane / 16; /* row in the m64 tile, 8
-                                                                              columns in the slab */
-                                                  stmatrix4(to + row * (c::SLAB * 2) +
-                                                                ((in ^ swizzle(row)) * 16),
-                                                            o[0], o[1], o[2], o[3]);
-                                              }
-                                              const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
-                                              if (t128 == 0)
-                                                  bulk_wait_read(); /* the other buffer was stored:
-                                                                       after the barrier it may be
-                                                                       written */
-                                              fence_async_smem();
-                                              bar_named(1 + wg, 128);
-                                              if (!a.y_plain) {
-                                                  if (t128 == 0 && n2 < a.n && m1 < a.m) {
-                                                      tma_store_2d(&a.y, to, n2, m1);
-                                                      bulk_commit();
-                                                  }
-                                              } else {
+                                for (int e = 0; e < 2; e++) {
+                                    o[2 * i + e] =
+                                        BIAS ? bf16x2(
+                                                   fmaf(rs[h][e], acc[h][r + 2 * e] * s.x, b.x),
+                                                   fmaf(rs[h][e], acc[h][r + 2 * e + 1] * s.y, b.y))
+                                             : bf16x2(rs[h][e] * (acc[h][r + 2 * e] * s.x),
+                                                      rs[h][e] * (acc[h][r + 2 * e + 1] * s.y));
+                                }
+                            }
+                            const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
+                                      in = g + lane / 16; /* row in the m64 tile, 8
+                                                             columns in the slab */
+                            stmatrix4(to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16), o[0],
+                                      o[1], o[2], o[3]);
+                        }
+                        const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
+                        if (t128 == 0)
+                            bulk_wait_read(); /* the other buffer was stored:
+                                                 after the barrier it may be
+                                                 written */
+                        fence_async_smem();
+                        bar_named(1 + wg, 128);
+                        if (!a.y_plain) {
+                            if (t128 == 0 && n2 < a.n && m1 < a.m) {
+                                tma_store_2d(&a.y, to, n2, m1);
+                                bulk_commit();
+                            }
+                        } else {
 #pragma unroll 1
-                                                  for (int i = t128; i < 64 * c::SLAB; i += 128) {
-                                                      const int row = i / c::SLAB,
-                                                                col = i % c::SLAB,
-                                                                at = (col / 8) ^ swizzle(row);
-                                                      if (m1 + row < a.m && n2 + col < a.n)
-                                                          ((uint16_t *)
-                                                               a.y_plain)[(m1 + row) * a.y_stride +
-                                                                          n2 + col] =
-                                                              *(const uint16_t *)(sm + (to - ring) +
-                                                                                  row * (c::SLAB *
-                                                                                         2) +
-                                                                                  at * 16 +
-                                                                                  col % 8 * 2);
-                                                  }
-                                              }
-                                          }
-                };
+                            for (int i = t128; i < 64 * c::SLAB; i += 128) {
+                                const int row = i / c::SLAB, col = i % c::SLAB,
+                                          at = (col / 8) ^ swizzle(row);
+                                if (m1 + row < a.m && n2 + col < a.n)
+                                    ((uint16_t *)a.y_plain)[(m1 + row) * a.y_stride + n2 + col] =
+                                        *(const uint16_t *)(sm + (to - ring) + row * (c::SLAB * 2) +
+                                                            at * 16 + col % 8 * 2);
+                            }
+                        }
+                    }
+            };
             if (a.scales.bias)
                 epilogue(yes{});
             else

@@ -6,12 +6,15 @@
  * The operands are swapped: the rows of W are the 64 rows of a product, the tokens its n = 8..128,
  * so that no row of X is padded to 64. A cluster of C blocks splits K; its partial sums travel into
  * the shared memory of the block that owns those tokens, are added there in a fixed order (no
- * workspace, and always the same bits) and stored. 8 warps   two groups: they halve the rows of W
- * (BR is 128), the tokens (BT >= 64), or K (BT <= 32) 1 warp    producer: asks for the first stages
- * of W before it waits for the kernel before, for X after it Sums of 128 columns are made by the
- * tensor cores and added in fp32; with BLOCK times their scales, 1x128 of X and 128x128 of W. To be
- * launched with the cluster attribute even for C = 1: st.async does not complete in a launch
- * without it. */
+ * workspace, and always the same bits) and stored.
+ *
+ *   8 warps  two groups: they halve the rows of W (BR is 128), the tokens (BT >= 64), or K
+ *   1 warp   producer: asks for the first stages of W before it waits for the kernel before, for X
+ *            after it
+ *
+ * Sums of 128 columns are made by the tensor cores and added in fp32; with BLOCK times their
+ * scales, 1x128 of X and 128x128 of W. To be launched with the cluster attribute even for C = 1:
+ * st.async does not complete in a launch without it. */
 #ifndef FP8_KERNELS_GEMM_SMALL_CUH
 #define FP8_KERNELS_GEMM_SMALL_CUH
 
@@ -175,18 +178,16 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                                   kb0 + s * KPS + p, full_bar + slot * 8);
                 }
             };
-            auto walk = [&](int from, int to,
-                            auto each) { /* stages from..to - 1 of this CTA: each(stage, m0 and n0
-                                            of the tile, stage of the tile) */
-                                         int i = from;
-                                         for (int tile = cluster + (ns ? from / ns : 0) * clusters,
-                                                  s = ns ? from % ns : 0;
-                                              i < to; tile += clusters, s = 0) {
-                                             const int m0 = mt == 1 ? 0 : tile % mt * BT,
-                                                       n0 = (mt == 1 ? tile : tile / mt) * BR;
-                                             for (; s < ns && i < to; s++, i++)
-                                                 each(i, m0, n0, s);
-                                         }
+            /* Stages from..to - 1 of this CTA: each(stage, m0 and n0 of the tile, its stage). */
+            auto walk = [&](int from, int to, auto each) {
+                int i = from;
+                for (int tile = cluster + (ns ? from / ns : 0) * clusters, s = ns ? from % ns : 0;
+                     i < to; tile += clusters, s = 0) {
+                    const int m0 = mt == 1 ? 0 : tile % mt * BT,
+                              n0 = (mt == 1 ? tile : tile / mt) * BR;
+                    for (; s < ns && i < to; s++, i++)
+                        each(i, m0, n0, s);
+                }
             };
             const int ahead = min(S, total);
             if (ahead) { /* W at once, X when it is there */
@@ -399,8 +400,7 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                             if (o != rank)
                                 continue;
 #pragma unroll 1
-                            for (int q = 0; q + 1 < C;
-                                 q++) { /* in the order of the ranks, this one first */
+                            for (int q = 0; q + 1 < C; q++) { /* by rank, this one first */
                                 const float4 *from =
                                     (const float4 *)(sm + (recv - ring) + q * c::REGION + at) +
                                     lane;

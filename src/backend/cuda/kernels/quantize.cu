@@ -127,14 +127,14 @@ extern "C" __global__ void __launch_bounds__(256)
     uint32_t most = 0, *to = slot(a, 0, 0);
     each_element(whole(a), (int64_t)blockIdx.x * 256 + threadIdx.x, (int64_t)gridDim.x * 256,
                  [&](int64_t i, int64_t j) {
-                     uint32_t *of = slot(a, i / a.unit_rows, j / a.unit_cols);
-                     if (of != to) {
-                         atomicMax(to, most);
-                         to = of;
-                         most = 0;
-                     }
-                     most = max(most, magnitude(a, x_at(a, i, j)));
-                 });
+        uint32_t *of = slot(a, i / a.unit_rows, j / a.unit_cols);
+        if (of != to) {
+            atomicMax(to, most);
+            to = of;
+            most = 0;
+        }
+        most = max(most, magnitude(a, x_at(a, i, j)));
+    });
     atomicMax(to, most);
 }
 
@@ -146,14 +146,14 @@ extern "C" __global__ void __launch_bounds__(256)
     float operand = 0;
     each_element(whole(a), (int64_t)blockIdx.x * 256 + threadIdx.x, (int64_t)gridDim.x * 256,
                  [&](int64_t i, int64_t j) {
-                     if (i / a.unit_rows != unit_i || j / a.unit_cols != unit_j) {
-                         unit_i = i / a.unit_rows;
-                         unit_j = j / a.unit_cols;
-                         operand = a.is_static ? static_operand(a, unit_i, unit_j)
-                                               : scale_of(a, *slot(a, unit_i, unit_j)).operand;
-                     }
-                     *code_at(a, i, j) = (uint8_t)code_of(a, x_at(a, i, j), operand);
-                 });
+        if (i / a.unit_rows != unit_i || j / a.unit_cols != unit_j) {
+            unit_i = i / a.unit_rows;
+            unit_j = j / a.unit_cols;
+            operand = a.is_static ? static_operand(a, unit_i, unit_j)
+                                  : scale_of(a, *slot(a, unit_i, unit_j)).operand;
+        }
+        *code_at(a, i, j) = (uint8_t)code_of(a, x_at(a, i, j), operand);
+    });
 }
 
 /* Amaxes become scales, in place. */
