@@ -27,6 +27,7 @@ import transformers
 from torch import nn
 
 import fp8
+from divergence import divergence
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("model")
@@ -79,16 +80,8 @@ def outputs(model):
 
 
 def compare_tokens(ours):
-    kl, same, steps = [], [], []
-    targets = inputs[0]["input_ids"][0, 1:]
-    for at in range(0, len(targets), 128):
-        a, b = (torch.log_softmax(x[at:at + 128][:len(targets) - at].double(), -1) for x in (want, ours))
-        kl.append((a.exp() * (a - b)).sum(-1))
-        same.append((a.argmax(-1) == b.argmax(-1)).double())
-        steps.append((a - b).gather(-1, targets[at:at + 128, None]).flatten())
-    kl, same, steps = (torch.cat(x).mean().item() for x in (kl, same, steps))
-    good = options.max_kl is None or kl <= options.max_kl
-    return good, f"kl={kl:.5f} top1={same:.3f} ppl_ratio={torch.tensor(steps).exp():.4f}"
+    found = divergence(want, ours, inputs[0]["input_ids"][0, 1:])
+    return options.max_kl is None or found.kl <= options.max_kl, str(found)
 
 
 def compare_embeddings(ours):

@@ -117,8 +117,19 @@ class Fp8Quantizer(HfQuantizer):
     is_compileable = True
     quantized_element_size = 1
 
+    _placed = False  # whether it is known where every parameter goes
+
     def is_serializable(self) -> bool:
         return True
+
+    def validate_environment(self, *args: Any, device_map: Any = None, **kwargs: Any) -> None:
+        self._placed = isinstance(device_map, dict)
+
+    def param_element_size(self, model: nn.Module, param_name: str, param: Tensor) -> float:
+        """Bytes that places are chosen by; after that, those that PyTorch's allocator is asked to have ready, and codes lie
+        in memory of the library's own."""
+        taken = self._placed and self.param_needs_quantization(model, param_name)
+        return 0 if taken else float(super().param_element_size(model, param_name, param))
 
     def param_needs_quantization(self, model: nn.Module, param_name: str, **kwargs: Any) -> bool:
         module, leaf = get_module_from_name(model, param_name)
