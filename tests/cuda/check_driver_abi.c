@@ -57,7 +57,11 @@ _Static_assert(FP8_CU_LAUNCH_DEPENDENT ==
                "value");
 _Static_assert(FP8_CU_MAX_DYNAMIC_SHARED == (int)CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                "value");
-_Static_assert(FP8_CU_POINTER_ON_DEVICE == (int)CU_POINTER_ATTRIBUTE_DEVICE_POINTER, "value");
+_Static_assert(FP8_CU_POINTER_ON_DEVICE == (int)CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+                   FP8_CU_POINTER_ORDINAL == (int)CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
+                   FP8_CU_POINTER_MEMORY_TYPE == (int)CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+                   FP8_CU_POINTER_IS_MANAGED == (int)CU_POINTER_ATTRIBUTE_IS_MANAGED,
+               "values");
 _Static_assert(FP8_CU_MAP_U8 == (int)CU_TENSOR_MAP_DATA_TYPE_UINT8 &&
                    FP8_CU_MAP_F32 == (int)CU_TENSOR_MAP_DATA_TYPE_FLOAT32 &&
                    FP8_CU_MAP_BF16 == (int)CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 &&

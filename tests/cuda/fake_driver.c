@@ -463,12 +463,24 @@ static int device_with(fp8_cu_pointer pointer)
 static fp8_cu_result fake_cuPointerGetAttribute(void *value, unsigned int which,
                                                 fp8_cu_pointer pointer)
 {
+    const int owner = device_with(pointer);
+    const unsigned int type = FP8_CU_MEMORY_DEVICE, managed = 0;
     CALLED("cuPointerGetAttribute");
-    if (!is_current() || which != FP8_CU_POINTER_ON_DEVICE)
+    if (!is_current())
         return confused(INVALID_VALUE);
-    if (device_with(pointer) != device_of(fake_driver_current()))
+    if (owner < 0 || (which == FP8_CU_POINTER_ON_DEVICE && !fake.peers &&
+                      owner != device_of(fake_driver_current())))
         return INVALID_VALUE;
-    memcpy(value, &pointer, sizeof pointer);
+    if (which == FP8_CU_POINTER_ON_DEVICE)
+        memcpy(value, &pointer, sizeof pointer);
+    else if (which == FP8_CU_POINTER_ORDINAL)
+        memcpy(value, &owner, sizeof owner);
+    else if (which == FP8_CU_POINTER_MEMORY_TYPE)
+        memcpy(value, &type, sizeof type);
+    else if (which == FP8_CU_POINTER_IS_MANAGED)
+        memcpy(value, &managed, sizeof managed);
+    else
+        return confused(INVALID_VALUE);
     return FP8_CU_SUCCESS;
 }
 

@@ -41,6 +41,7 @@ typedef struct fake_driver {
     const char *fail_name;             /* not NULL: every call of that function fails */
     const char *missing;               /* a function that cuGetProcAddress does not find */
     const char *missing_kernel;        /* a kernel that no library has */
+    int peers;                         /* nonzero: devices read each other's memory */
     unsigned int capturing;            /* nonzero: every stream is being captured */
     int wordless; /* nonzero: cuGetErrorName and cuGetErrorString do not know the result */
 

@@ -110,7 +110,8 @@ static void a_device_without_room_is_no_memory(void **state)
     nothing_is_left(fake);
 }
 
-/* Each operand of a run as memory of the host, and of another device. */
+/* Each operand of a run as memory of the host, and of another device, which the driver may let it
+ * read. */
 static void memory_of_others_is_an_argument(void **state)
 {
     (void)state;
@@ -119,10 +120,11 @@ static void memory_of_others_is_an_argument(void **state)
     fp8_linear *linear;
     fp8_error err;
     static char host[1 << 16];
-    void *const places[] = {host, fake_driver_memory(1)};
+    void *const places[] = {host, fake_driver_memory(1), fake_driver_memory(1)};
     assert_int_equal(create(ctx, &linear, &err), FP8_OK);
     fake->launches = 0;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
+        fake->peers = i == 2;
         static const char *const names[] = {"x is", "x_scales is", "y is", "the workspace is"};
         for (int which = 0; which < 4; which++) {
             matrices m = good();
@@ -130,7 +132,8 @@ static void memory_of_others_is_an_argument(void **state)
             *all[which] = places[i];
             assert_int_equal(run(linear, m, &err), FP8_E_ARGUMENT);
             assert_non_null(strstr(err.msg, names[which]));
-            assert_non_null(strstr(err.msg, "no memory that cuda:0 can read"));
+            assert_non_null(strstr(err.msg, "memory that cuda:0 can read"));
+            assert_int_equal(strstr(err.msg, "memory of cuda:1") != NULL, i == 2);
         }
         fp8_tensor dy = fp8_matrix(places[i], FP8_BF16, M, N);
         fp8_tensor dx = fp8_matrix(memory(0), FP8_BF16, M, K);
@@ -139,6 +142,35 @@ static void memory_of_others_is_an_argument(void **state)
     }
     assert_int_equal(fake->launches, 0);
     the_cpu_computes();
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+/* What may lie on the host as well: a weight, and where it is exported to. */
+static void a_weight_of_another_device_is_an_argument(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = context();
+    const fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear, *other;
+    fp8_error err;
+    const fp8_tensor high = fp8_matrix(fake_driver_memory(1), FP8_BF16, N, K);
+    fp8_tensor low = fp8_matrix(fake_driver_memory(1), FP8_E4M3FN, N, K);
+    float one = 1;
+    const fp8_tensor scale = fp8_matrix(&one, FP8_F32, 1, 1);
+    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    for (fake->peers = 0; fake->peers < 2; fake->peers++) {
+        assert_int_equal(fp8_linear_create(ctx, &desc, &high, NULL, NULL, &other, &err),
+                         FP8_E_ARGUMENT);
+        assert_non_null(
+            strstr(err.msg, "is memory of cuda:1, must be memory that cuda:0 can read"));
+        assert_int_equal(fp8_linear_create(ctx, &desc, &low, &scale, NULL, &other, &err),
+                         FP8_E_ARGUMENT);
+        assert_null(other);
+        assert_int_equal(fp8_linear_export(linear, &low, NULL, &err), FP8_E_ARGUMENT);
+    }
     fp8_linear_free(linear);
     fp8_context_free(ctx);
     nothing_is_left(fake);
@@ -264,6 +296,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_without_room_is_no_memory),
         cmocka_unit_test(memory_of_others_is_an_argument),
+        cmocka_unit_test(a_weight_of_another_device_is_an_argument),
         cmocka_unit_test(misaligned_memory_is_computed_with),
         cmocka_unit_test(streams_of_others_are_arguments),
         cmocka_unit_test(a_context_that_was_destroyed_is_a_state),

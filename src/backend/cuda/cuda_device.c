@@ -21,16 +21,16 @@ fp8_status fp8_cuda_count(const fp8_driver *driver, int32_t *count, fp8_error *e
     return FP8_OK;
 }
 
-/* The handle of device `index`. */
-static fp8_status find(const fp8_driver *driver, int32_t index, fp8_cu_device *out, fp8_error *err)
+/* The handle of device `index` of *count. */
+static fp8_status find(const fp8_driver *driver, int32_t index, int32_t *count, fp8_cu_device *out,
+                       fp8_error *err)
 {
-    int32_t count;
     char label[16];
-    FP8_TRY(fp8_cuda_count(driver, &count, err));
+    FP8_TRY(fp8_cuda_count(driver, count, err));
     write_label(index, label);
-    FP8_FAIL_IF(index < 0 || index >= count, err, FP8_E_NO_DEVICE,
-                "%s: the driver shows %d device%s, so the index must be in [0, %d)", label, count,
-                count == 1 ? "" : "s", count);
+    FP8_FAIL_IF(index < 0 || index >= *count, err, FP8_E_NO_DEVICE,
+                "%s: the driver shows %d device%s, so the index must be in [0, %d)", label, *count,
+                *count == 1 ? "" : "s", *count);
     FP8_DRIVER_TRY(driver, err, label, cuDeviceGet, out, index);
     return FP8_OK;
 }
@@ -60,18 +60,21 @@ fp8_status fp8_cuda_describe(const fp8_driver *driver, int32_t index, fp8_cuda_f
                              fp8_error *err)
 {
     fp8_cu_device handle = 0;
+    int32_t count;
     char label[16];
     write_label(index, label);
-    FP8_TRY(find(driver, index, &handle, err));
+    FP8_TRY(find(driver, index, &count, &handle, err));
     return read_facts(driver, handle, label, out, err);
 }
 
 fp8_status fp8_cuda_open(const fp8_driver *driver, int32_t index, fp8_cuda_device *out,
                          fp8_error *err)
 {
-    *out = (fp8_cuda_device){.driver = *driver};
+    int32_t count;
+    *out = (fp8_cuda_device){.driver = *driver, .index = index};
     write_label(index, out->label);
-    FP8_TRY(find(driver, index, &out->handle, err));
+    FP8_TRY(find(driver, index, &count, &out->handle, err));
+    out->has_others = count > 1;
     FP8_TRY(read_facts(driver, out->handle, out->label, &out->facts, err));
     FP8_FAIL_IF(out->facts.capability < FP8_CUDA_LEAST_CAPABILITY, err, FP8_E_UNSUPPORTED,
                 "%s (%s) has compute capability %d.%d, must be %d.%d or higher", out->label,

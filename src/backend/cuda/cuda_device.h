@@ -29,6 +29,8 @@ typedef struct fp8_cuda_facts {
 struct fp8_cuda_device {
     fp8_driver driver;
     char label[16]; /* "cuda:0", the beginning of every error */
+    int32_t index;
+    bool has_others; /* the process may use more devices */
     fp8_cu_device handle;
     fp8_cu_context primary; /* retained */
     fp8_cuda_facts facts;

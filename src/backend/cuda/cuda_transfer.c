@@ -18,10 +18,9 @@ fp8_status fp8_cuda_find(const fp8_context *ctx, const void *data, bool *on_devi
     if (!data)
         return FP8_OK;
     FP8_TRY(fp8_cuda_enter(device, err));
-    const fp8_status status = fp8_cuda_check_memory(device, data, "the memory", err);
+    const fp8_status status = fp8_cuda_look_for(device, data, on_device, err);
     fp8_cuda_leave(device);
-    *on_device = status == FP8_OK;
-    return status == FP8_E_ARGUMENT ? FP8_OK : status; /* no memory that the driver knows */
+    return status;
 }
 
 static int64_t bytes_of(const fp8_tensor *t)

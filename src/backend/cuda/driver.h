@@ -63,7 +63,7 @@ typedef struct fp8_cu_copy_2d {
 } fp8_cu_copy_2d;
 enum { FP8_CU_MEMORY_HOST = 1, FP8_CU_MEMORY_DEVICE = 2 };
 
-enum { FP8_CU_SUCCESS = 0, FP8_CU_ERROR_NO_DEVICE = 100 };
+enum { FP8_CU_SUCCESS = 0, FP8_CU_ERROR_INVALID_VALUE = 1, FP8_CU_ERROR_NO_DEVICE = 100 };
 /* For cuDeviceGetAttribute. */
 enum {
     FP8_CU_MULTIPROCESSORS = 16,
@@ -71,7 +71,13 @@ enum {
     FP8_CU_CAPABILITY_MINOR = 76,
 };
 /* For cuKernelSetAttribute, cuPointerGetAttribute and cuLaunchKernelEx. */
-enum { FP8_CU_MAX_DYNAMIC_SHARED = 8, FP8_CU_POINTER_ON_DEVICE = 3 };
+enum { FP8_CU_MAX_DYNAMIC_SHARED = 8 };
+enum {
+    FP8_CU_POINTER_MEMORY_TYPE = 2, /* FP8_CU_MEMORY_* */
+    FP8_CU_POINTER_ON_DEVICE = 3,   /* the address that kernels of the current context use */
+    FP8_CU_POINTER_IS_MANAGED = 8,
+    FP8_CU_POINTER_ORDINAL = 9, /* the device's number */
+};
 enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_DEPENDENT = 6 };
 
 /* For cuTensorMapEncodeTiled. */

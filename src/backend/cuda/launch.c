@@ -49,6 +49,37 @@ fp8_status fp8_cuda_launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel
     return FP8_OK;
 }
 
+/* Pointers that the driver does not know leave *value as it is. */
+static fp8_status ask(const fp8_cuda_device *device, const void *data, unsigned int which,
+                      void *value, fp8_error *err)
+{
+    const fp8_cu_result result =
+        device->driver.cuPointerGetAttribute(value, which, (fp8_cu_pointer)(uintptr_t)data);
+    if (result == FP8_CU_SUCCESS || result == FP8_CU_ERROR_INVALID_VALUE)
+        return FP8_OK;
+    return fp8_driver_fail(&device->driver, result, err, "%s: cuPointerGetAttribute",
+                           device->label);
+}
+
+/* Memory that may move belongs to no device. */
+static fp8_status check_owner(const fp8_cuda_device *device, const void *data, const char *name,
+                              fp8_error *err)
+{
+    int owner = device->index;
+    unsigned int type = 0, managed = 0;
+    if (!device->has_others)
+        return FP8_OK;
+    FP8_TRY(ask(device, data, FP8_CU_POINTER_ORDINAL, &owner, err));
+    if (owner == device->index)
+        return FP8_OK;
+    FP8_TRY(ask(device, data, FP8_CU_POINTER_MEMORY_TYPE, &type, err));
+    FP8_TRY(ask(device, data, FP8_CU_POINTER_IS_MANAGED, &managed, err));
+    FP8_FAIL_IF(type == FP8_CU_MEMORY_DEVICE && !managed, err, FP8_E_ARGUMENT,
+                "%s is memory of cuda:%d, must be memory that %s can read", name, owner,
+                device->label);
+    return FP8_OK;
+}
+
 fp8_status fp8_cuda_check_memory(const fp8_cuda_device *device, const void *data, const char *name,
                                  fp8_error *err)
 {
@@ -63,5 +94,15 @@ fp8_status fp8_cuda_check_memory(const fp8_cuda_device *device, const void *data
     if (result != FP8_CU_SUCCESS)
         return fp8_driver_fail(&device->driver, result, err, "%s is no memory that %s can read",
                                name, device->label);
-    return FP8_OK;
+    return check_owner(device, data, name, err);
+}
+
+fp8_status fp8_cuda_look_for(const fp8_cuda_device *device, const void *data, bool *on_device,
+                             fp8_error *err)
+{
+    const fp8_cu_pointer given = (fp8_cu_pointer)(uintptr_t)data;
+    fp8_cu_pointer there = 0;
+    FP8_TRY(ask(device, data, FP8_CU_POINTER_ON_DEVICE, &there, err));
+    *on_device = there && there == given;
+    return check_owner(device, data, "the memory", err);
 }

@@ -32,8 +32,13 @@ fp8_status fp8_cuda_launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel
                            fp8_error *err);
 
 /* Whether kernels can read what is at data: memory of the device, or of the host if it was pinned
- * by CUDA. `name` begins the sentence. NULL passes. Errors: ARGUMENT. */
+ * by CUDA. Memory of another device does not pass, whatever the two have been allowed to read of
+ * each other. `name` begins the sentence. NULL passes. Errors: ARGUMENT. */
 fp8_status fp8_cuda_check_memory(const fp8_cuda_device *device, const void *data, const char *name,
                                  fp8_error *err);
+/* The same of what the host may have as well: *on_device, false for memory that the driver does not
+ * know. The device's context is current. Errors: ARGUMENT (memory of another device). */
+fp8_status fp8_cuda_look_for(const fp8_cuda_device *device, const void *data, bool *on_device,
+                             fp8_error *err);
 
 #endif
