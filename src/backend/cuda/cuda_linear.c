@@ -319,10 +319,25 @@ bool fp8_cuda_is_same(const fp8_context *a, const fp8_context *b)
     return a->cuda->handle == b->cuda->handle;
 }
 
+/* Part by part: what lies between them has never been written. */
 static fp8_status copy_memory(const fp8_linear *to, const fp8_linear *from, fp8_error *err)
 {
-    FP8_TRY(fp8_device_copy(to->ctx, to->cuda->memory, from->cuda->memory, to->cuda->memory_bytes,
-                            NULL, err));
+    const fp8_linear_plan *p = &from->plan;
+    const fp8_cuda_linear *a = to->cuda, *b = from->cuda;
+    const uint64_t n = (uint64_t)p->n;
+    const struct {
+        void *to;
+        const void *from;
+        uint64_t bytes;
+    } parts[] = {
+        {a->codes, b->codes, n * (uint64_t)b->ld},
+        {a->scales, b->scales, scale_bytes_of(p)},
+        {a->w_scale, b->w_scale, read_as_they_are(p) ? 0 : read_count(p) * sizeof(float)},
+        {a->bias, b->bias, from->has_bias ? n * sizeof(float) : 0},
+        {a->x_static, b->x_static, sizeof(float)},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        FP8_TRY(fp8_device_copy(to->ctx, parts[i].to, parts[i].from, parts[i].bytes, NULL, err));
     return fp8_device_wait(to->ctx, NULL, err);
 }
 
