@@ -5,7 +5,6 @@
  * kernels, with X as it is and quantized by the run. */
 #include "support/gpu.h"
 
-#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -18,40 +17,6 @@
 #include "support/gpu_main.h"
 
 static fp8_context *gpu;
-
-/* Of the driver, by their exported names. */
-static struct {
-    int (*stream_create)(void **stream, unsigned int flags);
-    int (*begin)(void *stream, int mode);
-    int (*end)(void *stream, void **graph);
-    int (*instantiate)(void **launchable, void *graph, unsigned long long flags);
-    int (*launch)(void *launchable, void *stream);
-    int (*retain)(void **context, int device);
-    int (*set_current)(void *context);
-} driver;
-
-static void find_functions(void)
-{
-    static const struct {
-        const char *name;
-        void *place;
-    } all[] = {{"cuStreamCreate", &driver.stream_create},
-               {"cuStreamBeginCapture_v2", &driver.begin},
-               {"cuStreamEndCapture", &driver.end},
-               {"cuGraphInstantiateWithFlags", &driver.instantiate},
-               {"cuGraphLaunch", &driver.launch},
-               {"cuDevicePrimaryCtxRetain", &driver.retain},
-               {"cuCtxSetCurrent", &driver.set_current}};
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
-    assert_non_null(library);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        void *function = dlsym(library, all[i].name);
-        assert_non_null(function);
-        memcpy(all[i].place, &function, sizeof function);
-    }
-    assert_int_equal(driver.retain(&context, 0), 0);
-    assert_int_equal(driver.set_current(context), 0);
-}
 
 enum { N = 264, K = 512 };
 
@@ -129,8 +94,8 @@ static void a_graph_gives_the_bits_of_a_run(void **state)
 {
     (void)state;
     static const int64_t rows[] = {1, 16, 60, 128, 300};
+    const gpu_driver driver = gpu_driver_find();
     void *stream;
-    find_functions();
     assert_int_equal(driver.stream_create(&stream, 1), 0);
     for (int i = 0; i < 20; i++) {
         const int64_t m = rows[i / 4];

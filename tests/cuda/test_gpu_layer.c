@@ -7,124 +7,13 @@
 
 #include "support/load_fixture.h"
 
-#include <dlfcn.h>
+#include "support/gpu_main.h"
+#include "support/gpu_run.h"
+
 #include <stdio.h>
 
 static fp8_context *gpu;
-
-/* Of the driver, by their exported names. */
-static struct {
-    int (*retain)(void **context, int device);
-    int (*set_current)(void *context);
-    int (*mem_info)(size_t *available, size_t *total);
-    int (*stream_create)(void **stream, unsigned int flags);
-    int (*begin)(void *stream, int mode);
-    int (*end)(void *stream, void **graph);
-    int (*instantiate)(void **launchable, void *graph, unsigned long long flags);
-    int (*launch)(void *launchable, void *stream);
-} driver;
-
-static void find_functions(void)
-{
-    static const struct {
-        const char *name;
-        void *place;
-    } all[] = {{"cuDevicePrimaryCtxRetain", &driver.retain},
-               {"cuCtxSetCurrent", &driver.set_current},
-               {"cuMemGetInfo_v2", &driver.mem_info},
-               {"cuStreamCreate", &driver.stream_create},
-               {"cuStreamBeginCapture_v2", &driver.begin},
-               {"cuStreamEndCapture", &driver.end},
-               {"cuGraphInstantiateWithFlags", &driver.instantiate},
-               {"cuGraphLaunch", &driver.launch}};
-    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
-    assert_non_null(library);
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        void *function = dlsym(library, all[i].name);
-        assert_non_null(function);
-        memcpy(all[i].place, &function, sizeof function);
-    }
-    assert_int_equal(driver.retain(&context, 0), 0);
-    assert_int_equal(driver.set_current(context), 0);
-}
-
-/* ---- comparing ---- */
-
-static void assert_same_weight(const fp8_linear *a, const fp8_linear *b)
-{
-    exported x = export_of(a), y = export_of(b);
-    const int64_t scales = x.info.scale_rows * x.info.scale_cols;
-    assert_int_equal(x.info.n, y.info.n);
-    assert_int_equal(x.info.k, y.info.k);
-    assert_int_equal(x.info.scale, y.info.scale);
-    assert_int_equal(scales, y.info.scale_rows * y.info.scale_cols);
-    assert_memory_equal(x.codes.data, y.codes.data, (size_t)(x.info.n * x.info.k));
-    assert_memory_equal(x.scales.data, y.scales.data,
-                        (size_t)(scales * fp8_dtype_bits(x.info.scale) / 8));
-    exported_free(&x);
-    exported_free(&y);
-}
-
-enum { M = 3 };
-
-/* Made-up rows on the device, and what a run of them needs. */
-typedef struct running {
-    gpu_tensor x, y, space;
-    fp8_tensor host;
-    uint64_t bytes;
-} running;
-
-static running running_new(const fp8_linear *linear)
-{
-    fp8_linear_info info;
-    running r;
-    assert_int_equal(fp8_linear_get_info(linear, &info), FP8_OK);
-    assert_done(fp8_linear_workspace(linear, M, &r.bytes, &err));
-    fp8_tensor x = made_matrix(FP8_BF16, M, info.k, 77);
-    const fp8_tensor room = fp8_matrix(NULL, FP8_U8, 1, (int64_t)r.bytes);
-    r.host = fp8_matrix(malloc((size_t)(M * info.n) * 4), FP8_F32, M, info.n);
-    r.x = gpu_tensor_new(gpu, &x, 0);
-    r.y = gpu_tensor_new(gpu, &r.host, 1);
-    r.space = gpu_tensor_new(gpu, &room, 1);
-    free(x.data);
-    return r;
-}
-
-static void running_free(running *r)
-{
-    gpu_tensor_free(&r->x);
-    gpu_tensor_free(&r->y);
-    gpu_tensor_free(&r->space);
-    free(r->host.data);
-}
-
-static void run(running *r, const fp8_linear *linear, void *stream)
-{
-    assert_done(
-        fp8_linear_run(linear, &r->x.t, NULL, &r->y.t, r->space.t.data, r->bytes, stream, &err));
-}
-
-/* Y of the made-up rows. Free it. */
-static float *gpu_output(const fp8_linear *linear)
-{
-    running r = running_new(linear);
-    run(&r, linear, NULL);
-    gpu_tensor_read(&r.y, &r.host);
-    float *y = r.host.data;
-    r.host.data = NULL;
-    running_free(&r);
-    return y;
-}
-
-static void assert_same_output(const fp8_linear *a, const fp8_linear *b)
-{
-    fp8_linear_info info;
-    float *x = gpu_output(a), *y = gpu_output(b);
-    assert_int_equal(fp8_linear_get_info(a, &info), FP8_OK);
-    assert_memory_equal(x, y, (size_t)(M * info.n) * sizeof *x);
-    free(x);
-    free(y);
-}
+static gpu_driver driver;
 
 /* The layer's linear is, on the GPU, what fp8_linear_create makes of w and bias there, and to the
  * bit what it makes on the CPU. */
@@ -138,7 +27,7 @@ static void assert_gpu_layer_is(fp8_layer *layer, const fp8_linear_desc *desc, u
     assert_done(fp8_layer_acquire(layer, version, &mine, &err));
     assert_same_weight(mine, here);
     assert_same_weight(want, here);
-    assert_same_output(mine, want);
+    assert_same_output(gpu, mine, want);
     fp8_layer_release(layer);
     fp8_linear_free(want);
     fp8_linear_free(here);
@@ -357,9 +246,9 @@ static void a_graph_stays_right_over_a_reload(void **state)
         }
         load_whole(&l, &w[0], &bias[0]);
         assert_done(fp8_layer_acquire(l.layer, 0, &linear, &err));
-        running r = running_new(linear);
+        gpu_running r = gpu_running_new(gpu, linear);
         assert_int_equal(driver.begin(stream, 1), 0);
-        run(&r, linear, stream);
+        gpu_run(&r, linear, stream);
         assert_int_equal(driver.end(stream, &graph), 0);
         assert_int_equal(driver.instantiate(&launchable, graph, 0), 0);
         fp8_layer_release(l.layer);
@@ -370,16 +259,16 @@ static void a_graph_stays_right_over_a_reload(void **state)
             }
             fp8_linear *want;
             assert_done(fp8_linear_create(gpu, &d.linear, &w[i], NULL, &bias[i], &want, &err));
-            float *y = gpu_output(want);
+            float *y = gpu_output(gpu, want);
             assert_int_equal(driver.launch(launchable, stream), 0);
             assert_done(fp8_device_wait(gpu, stream, &err));
             gpu_tensor_read(&r.y, &r.host);
-            assert_memory_equal(r.host.data, y, M * SIDE * sizeof(float));
+            assert_memory_equal(r.host.data, y, GPU_ROWS * SIDE * sizeof(float));
             free(y);
             fp8_linear_free(want);
         }
         assert_int_equal(layer_info(l.layer).reloads, 1);
-        running_free(&r);
+        gpu_running_free(&r);
         end_loading(&l);
         for (int i = 0; i < 2; i++) {
             free(w[i].data);
@@ -499,6 +388,12 @@ static void loading_takes_the_fp8_size_alone(void **state)
     free(w.data);
 }
 
+static int set_up_driver(void **state)
+{
+    driver = gpu_driver_find();
+    return set_up(state);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,11 +406,5 @@ int main(void)
         cmocka_unit_test(checkpoints_load_as_on_the_cpu),
         cmocka_unit_test(loading_takes_the_fp8_size_alone),
     };
-    gpu = gpu_context();
-    if (!gpu)
-        return GPU_SKIPPED;
-    find_functions();
-    const int failed = cmocka_run_group_tests(tests, set_up, tear_down);
-    fp8_context_free(gpu);
-    return failed;
+    return gpu_main_with(tests, sizeof tests / sizeof *tests, &gpu, set_up_driver, tear_down);
 }

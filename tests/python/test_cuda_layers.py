@@ -8,19 +8,13 @@ import gc
 import io
 import itertools
 import pickle
-import sys
 import threading
 import unittest
 
-try:
-    import torch
-    from torch import nn
-except ImportError as missing:
-    print(f"skipped: {missing} (script/bootstrap python)")
-    sys.exit(77)
-if not torch.cuda.is_available():
-    print("skipped: no GPU that PyTorch can use")
-    sys.exit(77)
+from cuda_or_skip import CUDA
+
+import torch
+from torch import nn
 
 import fp8
 from fp8 import FP8GemmOptions, FP8Linear, enable_fp8_gemm, ops
@@ -30,7 +24,6 @@ STORAGES = ("keep", "cpu_offload", "discard")
 N, K = 96, 160
 NOISE = 2 * 2.0**-4
 OPS = torch.ops.fp8
-CUDA = torch.device("cuda", torch.cuda.current_device())
 CODE_CHECKS = ("test_faketensor", "test_aot_dispatch_dynamic", "test_autograd_registration")
 
 

@@ -6,20 +6,14 @@ transformers loads a checkpoint straight to the device, in FP8.
 """
 import gc
 import pathlib
-import sys
 import tempfile
 import time
 import unittest
 
-try:
-    import torch
-    from torch import nn
-except ImportError as missing:
-    print(f"skipped: {missing} (script/bootstrap python)")
-    sys.exit(77)
-if not torch.cuda.is_available():
-    print("skipped: no GPU that PyTorch can use")
-    sys.exit(77)
+from cuda_or_skip import CUDA
+
+import torch
+from torch import nn
 
 import fp8
 from fp8 import FP8GemmOptions, FP8Linear, enable_fp8_gemm
@@ -31,7 +25,6 @@ except ImportError as missing:
     transformers, WHY = None, str(missing)
 
 HIDDEN, LAYERS, HEADS, KV, INNER, VOCAB, LONGEST = 576, 30, 9, 3, 1536, 49152, 128
-CUDA = torch.device("cuda", torch.cuda.current_device())
 
 
 class Block(nn.Module):

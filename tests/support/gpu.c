@@ -3,6 +3,7 @@
  * gpu.c - see gpu.h. */
 #include "support/gpu.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,22 +18,70 @@ void gpu_need(fp8_status status, const fp8_error *err)
     abort();
 }
 
-fp8_context *gpu_context(void)
+fp8_context *gpu_context_of(int32_t index)
 {
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     fp8_context *ctx = NULL;
     fp8_error err;
     desc.device = FP8_DEVICE_CUDA;
+    desc.device_index = index;
     const fp8_status status = fp8_context_create(&desc, &ctx, &err);
     if (status == FP8_E_NO_DEVICE) {
-        printf("skipped: no GPU (%s)\n", err.msg);
+        printf("skipped: no GPU %d (%s)\n", index, err.msg);
         return NULL;
     }
     gpu_need(status, &err);
     fp8_gpu_info info;
-    gpu_need(fp8_gpu(0, &info, &err), &err);
+    gpu_need(fp8_gpu(index, &info, &err), &err);
     printf("# %s\n", info.name);
     return ctx;
+}
+
+fp8_context *gpu_context(void)
+{
+    return gpu_context_of(0);
+}
+
+static void need_driver(int good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "the driver: %s failed\n", what);
+    abort();
+}
+
+gpu_driver gpu_driver_find(void)
+{
+    gpu_driver found;
+    const struct {
+        const char *name;
+        void *place;
+    } all[] = {{"cuDevicePrimaryCtxRetain", &found.retain},
+               {"cuCtxSetCurrent", &found.set_current},
+               {"cuMemGetInfo_v2", &found.mem_info},
+               {"cuStreamCreate", &found.stream_create},
+               {"cuStreamBeginCapture_v2", &found.begin},
+               {"cuStreamEndCapture", &found.end},
+               {"cuGraphInstantiateWithFlags", &found.instantiate},
+               {"cuGraphLaunch", &found.launch}};
+    void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    need_driver(library != NULL, "dlopen");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        void *function = dlsym(library, all[i].name);
+        need_driver(function != NULL, all[i].name);
+        memcpy(all[i].place, &function, sizeof function);
+    }
+    need_driver(found.retain(&context, 0) == 0 && found.set_current(context) == 0, "device 0");
+    return found;
+}
+
+void *gpu_stream_new(const gpu_driver *driver, int device)
+{
+    void *context, *stream;
+    need_driver(driver->retain(&context, device) == 0 && driver->set_current(context) == 0 &&
+                    driver->stream_create(&stream, 1) == 0,
+                "cuStreamCreate");
+    return stream;
 }
 
 /* The first byte of a tensor's elements, and how many there are to the last. */

@@ -11,6 +11,24 @@ enum { GPU_SKIPPED = 77 }; /* what a program returns to ctest where there is no 
 /* A context of CUDA device 0; NULL, and a line that says so, if there is none. Another error ends
  * the program: it is no reason to skip. */
 fp8_context *gpu_context(void);
+/* Of device `index`; NULL, and a line, if there is no such one. */
+fp8_context *gpu_context_of(int32_t index);
+
+/* Functions of the driver that tests use beside the library, by their exported names. */
+typedef struct gpu_driver {
+    int (*retain)(void **context, int device);
+    int (*set_current)(void *context);
+    int (*mem_info)(size_t *available, size_t *total);
+    int (*stream_create)(void **stream, unsigned int flags);
+    int (*begin)(void *stream, int mode);
+    int (*end)(void *stream, void **graph);
+    int (*instantiate)(void **launchable, void *graph, unsigned long long flags);
+    int (*launch)(void *launchable, void *stream);
+} gpu_driver;
+/* With the primary context of device 0 current. Ends the program if one is missing. */
+gpu_driver gpu_driver_find(void);
+/* A stream of a device, whose primary context becomes current. Ends the program on errors. */
+void *gpu_stream_new(const gpu_driver *driver, int device);
 
 /* Memory of the device that holds a tensor, ended by a guard of bytes that must not change. */
 typedef struct gpu_tensor {
