@@ -105,7 +105,11 @@ static const struct request {
     {{0, 0}, FP8_BF16, FP8_BF16, 512, 4096, 0, 0, 1, "quantize_units"},
     {{0, 0}, FP8_BF16, FP8_BF16, 8, 4096, 0, 0, 1, "quantize_held8_bf16"},
     {{0, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode_f16"},
-    {{1, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_encode"},
+    {{1, 0}, FP8_F16, FP8_F32, 512, 4096, 0, 1, 1, "quantize_given_f16"},
+    {{128, 128}, FP8_BF16, FP8_F32, 130, 264, 0, 1, 1, "quantize_given_bf16"},
+    {{1, 32}, FP8_F32, FP8_E8M0FNU, 64, 4096, 0, 1, 1, "quantize_given_f32"},
+    {{1, 36}, FP8_BF16, FP8_F32, 64, 4096, 0, 1, 1, "quantize_encode"},
+    {{1, 0}, FP8_BF16, FP8_F32, 64, 4096, 2, 1, 1, "quantize_encode"},
 };
 
 static fp8_status quantize(const fp8_context *ctx, const struct request *r, void *stream,

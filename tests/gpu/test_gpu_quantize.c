@@ -367,7 +367,8 @@ static void large_matrices_agree(void **state)
         int is_static;
     } usual[] = {{{0, 0}, FP8_F32, 0},   {{0, 0}, FP8_F32, 1},     {{1, 0}, FP8_F32, 0},
                  {{1, 128}, FP8_F32, 0}, {{128, 128}, FP8_F32, 0}, {{1, 32}, FP8_E8M0FNU, 0},
-                 {{0, 0}, FP8_BF16, 0},  {{128, 0}, FP8_F32, 0}};
+                 {{0, 0}, FP8_BF16, 0},  {{128, 0}, FP8_F32, 0},   {{1, 0}, FP8_F32, 1},
+                 {{1, 128}, FP8_F32, 1}, {{128, 128}, FP8_F32, 1}, {{48, 8}, FP8_E8M0FNU, 1}};
     for (int u = 0; u < COUNT(usual) && one_of <= 1; u++)
         for (int i = 0; i < COUNT(inputs); i++) {
             request r = {.desc = FP8_QUANTIZE_DESC_INIT,

@@ -15,14 +15,14 @@ static fp8_status check_places(const fp8_cuda_device *device, const fp8_tensor *
     return fp8_cuda_check_memory(device, y->data, "y", err);
 }
 
-enum { PACKET = 8, BLOCK_PACKETS = 4 * 256 }; /* as in dequantize.cu */
+enum { PACKET = 8 }; /* as in columns.cuh */
 
 /* Whether packets can be read and written: rows without gaps, aligned, and units of whole ones. */
 static bool has_packets(const fp8_cuda_dequantize_args *a)
 {
     const int64_t bytes = fp8_dtype_bits((fp8_dtype)a->y.dtype) / 8;
     return a->codes.col == 1 && a->y.col == 1 && fp8_cuda_divides(PACKET, (uint64_t)a->cols) &&
-           a->cols / PACKET <= INT32_MAX &&
+           a->cols <= INT32_MAX && a->rows <= INT32_MAX &&
            (a->unit_cols >= a->cols || fp8_cuda_divides(PACKET, (uint64_t)a->unit_cols)) &&
            fp8_cuda_divides(PACKET, (uintptr_t)a->codes.data) &&
            fp8_cuda_divides(16, (uintptr_t)a->y.data) &&
@@ -40,9 +40,7 @@ static fp8_status launch(const fp8_cuda_device *device, const fp8_cuda_dequantiz
     }
     const fp8_cuda_kernel kernel =
         fp8_cuda_kernel_for((fp8_dtype)a->y.dtype, FP8_CUDA_dequantize_bf16);
-    const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(a->cols / PACKET, BLOCK_PACKETS),
-                                           (uint32_t)fp8_min_i64(a->rows, 65535)},
-                                  .threads = 256};
+    const fp8_cuda_shape shape = fp8_cuda_columns_shape(a->rows, a->cols);
     return fp8_cuda_launch(device, kernel, &shape, a, stream, err);
 }
 

@@ -110,6 +110,7 @@ static fp8_cuda_kernel of_input(const fp8_cuda_quantize_args *a, fp8_cuda_kernel
 _Static_assert(FP8_CUDA_quantize_held4_f32 == FP8_CUDA_quantize_held4_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_held8_f32 == FP8_CUDA_quantize_held8_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_groups_f32 == FP8_CUDA_quantize_groups_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_given_f32 == FP8_CUDA_quantize_given_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_amax_f32 == FP8_CUDA_quantize_amax_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_encode_f32 == FP8_CUDA_quantize_encode_bf16 + 2, "order");
 
@@ -236,13 +237,26 @@ static fp8_status quantize_steps(const call *c, fp8_error *err)
     return launch_for(c, FP8_CUDA_quantize_scales, units, err);
 }
 
+/* ---- scales that are an input ---- */
+
+/* Whether a packet has one scale, and columns.cuh can count what there is. */
+static bool has_given_packets(const fp8_cuda_quantize_args *a)
+{
+    return has_packets(a) && a->rows <= INT32_MAX && a->cols <= INT32_MAX &&
+           (a->unit_cols >= a->cols || fp8_cuda_divides(PACKET, (uint64_t)a->unit_cols));
+}
+
 static fp8_status quantize_static(const call *c, fp8_error *err)
 {
+    const fp8_cuda_quantize_args *a = &c->args;
     call all;
-    if (!as_packets_of_all(c, &all))
-        return launch_for(c, FP8_CUDA_quantize_encode, c->args.rows * c->args.cols, err);
-    const fp8_cuda_shape shape = shape_of_all(&all);
-    return launch_packets(&all, of_input(&all.args, FP8_CUDA_quantize_encode_bf16), shape, err);
+    if (as_packets_of_all(c, &all))
+        return launch_packets(&all, of_input(a, FP8_CUDA_quantize_encode_bf16), shape_of_all(&all),
+                              err);
+    if (has_given_packets(a))
+        return launch_packets(c, of_input(a, FP8_CUDA_quantize_given_bf16),
+                              fp8_cuda_columns_shape(a->rows, a->cols), err);
+    return launch_for(c, FP8_CUDA_quantize_encode, a->rows * a->cols, err);
 }
 
 /* ---- the choice ---- */

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/kernel_args.h"
 #include "backend/cuda/launch.h"
+#include "base/size.h"
 
 /* t is a matrix that the operation has checked. */
 static inline fp8_cuda_matrix fp8_cuda_matrix_of(const fp8_tensor *t)
@@ -34,6 +35,18 @@ static inline fp8_cuda_shape fp8_cuda_shape_for(const fp8_cuda_device *device, i
     const int64_t most = (int64_t)device->facts.processors * BLOCKS_EACH;
     return (fp8_cuda_shape){.grid = {(uint32_t)(wanted < most ? wanted : most)},
                             .threads = THREADS};
+}
+
+/* For the kernels of columns.cuh, of a matrix [rows, cols] with cols a multiple of 8, and neither
+ * more than INT32_MAX: the numbers are its own. */
+static inline fp8_cuda_shape fp8_cuda_columns_shape(int64_t rows, int64_t cols)
+{
+    enum { WIDTH = 8, ROWS = 4, THREADS = 256, MOST_DOWN = 65535 };
+    const int64_t across = cols / WIDTH, side = fp8_min_i64(across, THREADS);
+    const int64_t down = fp8_ceil_div(rows, THREADS / side * ROWS);
+    return (fp8_cuda_shape){
+        .grid = {(uint32_t)fp8_ceil_div(across, side), (uint32_t)fp8_min_i64(down, MOST_DOWN)},
+        .threads = THREADS};
 }
 
 #endif

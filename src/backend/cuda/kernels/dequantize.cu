@@ -2,8 +2,8 @@
  *
  * dequantize.cu - y[i,j] = round_to_y(codes[i,j] * scales[i / unit_rows, j / unit_cols]), the
  * product in fp32: an element at a time for everything, and packets of 8 where rows lie without
- * gaps between elements and aligned. */
-#include "backend/cuda/kernels/element.cuh"
+ * gaps between elements and aligned and units have whole ones. */
+#include "backend/cuda/kernels/columns.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
 }
 
-enum { WIDTH = 8, PACKETS = 4, THREADS = 256 };
+enum { WIDTH = COLUMN_WIDTH };
 
 /* Numbers of two codes. */
 __device__ static inline float2 numbers_of(uint32_t pair, int dtype)
@@ -75,38 +75,33 @@ __device__ static inline void write_packet(uint8_t *to, uint2 codes, int dtype, 
     }
 }
 
-/* blockIdx.y goes over rows; a unit has whole packets. */
 template <int OUT> __device__ static inline void dequantize(const fp8_cuda_dequantize_args &a)
 {
-    const uint32_t across = (uint32_t)(a.cols / WIDTH);
-    const uint32_t unit = (uint32_t)min((a.unit_cols + WIDTH - 1) / WIDTH, (int64_t)across);
-    const bool is_power = (unit & (unit - 1)) == 0; /* a shift costs less than a division */
-    const int shift = 31 - __clz((int)unit);
-    const uint32_t step = gridDim.x * THREADS * PACKETS;
-    for (int64_t i = blockIdx.y; i < a.rows; i += gridDim.y) {
-        const uint2 *codes = (const uint2 *)((const uint8_t *)a.codes.data + i * a.codes.row);
-        uint8_t *y = (uint8_t *)a.y.data + i * a.y.row * (OUT == FP8_F32 ? 4 : 2);
-        const int64_t unit_i = i / a.unit_rows;
-        for (uint32_t c = blockIdx.x * THREADS * PACKETS + threadIdx.x; c < across; c += step) {
-            uint2 held[PACKETS];
+    const columns c = columns_of(a.cols);
+    const uint32_t rows = (uint32_t)a.rows, unit_rows = (uint32_t)min(a.unit_rows, a.rows);
+    const uint32_t unit = (uint32_t)min((a.unit_cols + WIDTH - 1) / WIDTH, (int64_t)c.end);
+    const uint8_t *codes = (const uint8_t *)a.codes.data + (int64_t)c.packet * WIDTH;
+    const int bytes = OUT == FP8_F32 ? 4 : 2;
+    uint8_t *y = (uint8_t *)a.y.data + (int64_t)c.packet * WIDTH * bytes;
+    if (c.packet >= c.end)
+        return;
+    for (uint32_t i = c.row; i < rows; i += c.step) {
+        uint2 held[COLUMN_ROWS];
+        float scale[COLUMN_ROWS];
 #pragma unroll
-            for (int p = 0; p < PACKETS; p++)
-                held[p] =
-                    c + p * THREADS < across ? __ldg(codes + c + p * THREADS) : make_uint2(0, 0);
+        for (int p = 0; p < COLUMN_ROWS; p++)
+            held[p] = i + p < rows ? __ldg((const uint2 *)(codes + (i + p) * a.codes.row))
+                                   : make_uint2(0, 0);
+        load_scales(a.scales, c.packet, i, rows, unit_rows, unit, scale);
 #pragma unroll
-            for (int p = 0; p < PACKETS; p++) {
-                const uint32_t at = c + p * THREADS;
-                if (at < across)
-                    write_packet<OUT>(
-                        y + (int64_t)at * WIDTH * (OUT == FP8_F32 ? 4 : 2), held[p], a.codes.dtype,
-                        load_element(a.scales, unit_i, is_power ? at >> shift : at / unit));
-            }
-        }
+        for (int p = 0; p < COLUMN_ROWS; p++)
+            if (i + p < rows)
+                write_packet<OUT>(y + (i + p) * a.y.row * bytes, held[p], a.codes.dtype, scale[p]);
     }
 }
 
 #define KERNEL(name, OUT)                                                     \
-    extern "C" __global__ void __launch_bounds__(THREADS)                     \
+    extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 4)           \
         dequantize_##name(const __grid_constant__ fp8_cuda_dequantize_args a) \
     {                                                                         \
         dequantize<OUT>(a);                                                   \

@@ -2,8 +2,10 @@
  *
  * quantize_packets.cu - quantizers for rows that lie in memory as they should: a thread takes
  * packets of 8 elements, 16 or 32 bytes at once. Units of any rows and columns that a thread block
- * can hold (one reading of x), groups of 32 to 256 columns (the same), and one scale for all (two
- * readings). What is not a plain number goes through quantize.cuh, element by element. */
+ * can hold (one reading of x), groups of 32 to 256 columns (the same), units whose scales are
+ * given, and one scale for all (two readings). What is not a plain number goes through
+ * quantize.cuh, element by element. */
+#include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/quantize.cuh"
 
 #include <cuda_bf16.h>
@@ -345,19 +347,52 @@ template <int IN> __device__ static inline void quantize_groups(const quantize_a
     }
 }
 
+/* ---- units of whole packets whose scales are given ---- */
+
+template <int IN> __device__ static inline void encode_given(const quantize_args &a)
+{
+    const columns c = columns_of(a.cols);
+    const uint32_t rows = (uint32_t)a.rows, unit_rows = (uint32_t)min(a.unit_rows, a.rows);
+    const uint32_t unit = (uint32_t)min((a.unit_cols + WIDTH - 1) / WIDTH, (int64_t)c.end);
+    if (c.packet >= c.end)
+        return;
+    for (uint32_t i = c.row; i < rows; i += c.step) {
+        packet<IN> held[COLUMN_ROWS];
+        float scale[COLUMN_ROWS];
+#pragma unroll
+        for (int p = 0; p < COLUMN_ROWS; p++)
+            held[p] =
+                i + p < rows ? load_packet<IN>(row_of<IN>(a, i + p), c.packet) : zero_packet<IN>();
+        load_scales(a.scales, c.packet, i, rows, unit_rows, unit, scale);
+#pragma unroll
+        for (int p = 0; p < COLUMN_ROWS; p++) {
+            const encoder e = encoder_of(a, a.multiply ? 1.0f / scale[p] : scale[p]);
+            const bool plain = settle<IN>(raise(0, held[p])) < INFINITY_BITS;
+            if (i + p < rows)
+                encode_packet(a, held[p], e, plain,
+                              (uint8_t *)a.codes.data + (i + p) * a.codes.row +
+                                  (int64_t)c.packet * WIDTH);
+        }
+    }
+}
+
 /* ---- one scale for all: amax, then codes ---- */
 
 enum { ALL_PACKETS = 4, ALL_THREADS = 256 };
 
 /* f(row, column of the packet) for ALL_PACKETS packets at a time, so that as many loads are under
- * way. blockIdx.y goes over rows. */
-template <class F> __device__ static inline void each_batch(const quantize_args &a, F f)
+ * way. blockIdx.y goes over rows. Backwards, a second reading meets first what the first one read
+ * last, as much of it as the L2 cache holds. */
+template <bool BACKWARDS, class F>
+__device__ static inline void each_batch(const quantize_args &a, F f)
 {
-    const int64_t across = a.cols / WIDTH, step = (int64_t)gridDim.x * ALL_THREADS * ALL_PACKETS;
+    const int64_t across = a.cols / WIDTH, width = ALL_THREADS * ALL_PACKETS;
+    const int64_t batches = (across + width - 1) / width;
     for (int64_t i = blockIdx.y; i < a.rows; i += gridDim.y)
-        for (int64_t c = (int64_t)blockIdx.x * ALL_THREADS * ALL_PACKETS + threadIdx.x; c < across;
-             c += step)
-            f(i, c, across);
+        for (int64_t b = blockIdx.x; b < batches; b += gridDim.x) {
+            const int64_t first = (BACKWARDS ? batches - 1 - b : b) * width;
+            f(BACKWARDS ? a.rows - 1 - i : i, first + threadIdx.x, across);
+        }
 }
 
 /* The packets of a batch; zeros beyond the row. */
@@ -379,7 +414,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
     if (threadIdx.x == 0)
         most = 0;
     __syncthreads();
-    each_batch(a, [&](int64_t i, int64_t c, int64_t across) {
+    each_batch<false>(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
         uint32_t here = 0;
         load_batch(a, i, c, across, held);
@@ -405,7 +440,7 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
     const encoder e =
         encoder_of(a, a.is_static ? static_operand(a, 0, 0)
                                   : scale_of(a, *(const uint32_t *)a.scales.data).operand);
-    each_batch(a, [&](int64_t i, int64_t c, int64_t across) {
+    each_batch<true>(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
         load_batch(a, i, c, across, held);
 #pragma unroll
@@ -446,9 +481,12 @@ KERNEL(held8, f32, (quantize_held<FP8_F32, 8>), HELD_THREADS)
 KERNEL(groups, bf16, quantize_groups<FP8_BF16>, GROUP_THREADS)
 KERNEL(groups, f16, quantize_groups<FP8_F16>, GROUP_THREADS)
 KERNEL(groups, f32, quantize_groups<FP8_F32>, GROUP_THREADS)
+KERNEL(given, bf16, encode_given<FP8_BF16>, COLUMN_THREADS, 4)
+KERNEL(given, f16, encode_given<FP8_F16>, COLUMN_THREADS, 4)
+KERNEL(given, f32, encode_given<FP8_F32>, COLUMN_THREADS, 3)
 KERNEL(amax, bf16, amax_of_all<FP8_BF16>, ALL_THREADS)
 KERNEL(amax, f16, amax_of_all<FP8_F16>, ALL_THREADS)
 KERNEL(amax, f32, amax_of_all<FP8_F32>, ALL_THREADS)
 KERNEL(encode, bf16, encode_all<FP8_BF16>, ALL_THREADS)
 KERNEL(encode, f16, encode_all<FP8_F16>, ALL_THREADS)
-KERNEL(encode, f32, encode_all<FP8_F32>, ALL_THREADS)
+KERNEL(encode, f32, encode_all<FP8_F32>, ALL_THREADS, 3)
