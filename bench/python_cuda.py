@@ -30,6 +30,7 @@ import transformers
 
 import fp8
 from divergence import divergence
+from fp8 import ops
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("model")
@@ -221,7 +222,7 @@ def main():
     torch.backends.cuda.matmul.allow_tf32 = False
     want = logits_of(load(None, dtype=torch.float32), ids)
     if GPU:
-        fp8.ops.context_of(fp8.ops.place(DEVICE))  # its kernels are no memory of a model
+        ops.context_of(ops.place(DEVICE))  # its kernels are no memory of a model
     return int(not all([bench(scheme, ids, want) for scheme in (None, *(options.scheme or ("channel", "block", "mxfp8")))]))
 
 

@@ -77,7 +77,7 @@ gpu_driver gpu_driver_find(void)
 
 void *gpu_stream_new(const gpu_driver *driver, int device)
 {
-    void *context, *stream;
+    void *context, *stream = NULL;
     need_driver(driver->retain(&context, device) == 0 && driver->set_current(context) == 0 &&
                     driver->stream_create(&stream, 1) == 0,
                 "cuStreamCreate");

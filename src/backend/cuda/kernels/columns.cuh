@@ -45,14 +45,36 @@ __device__ static inline void load_scales(const fp8_cuda_matrix &m, uint32_t pac
         }
         at[p] = i;
     }
-    const bool words = m.dtype == FP8_F32 && (uintptr_t)m.data % 4 == 0;
+    const int bytes = bytes_of(m.dtype);
+    const uint8_t *data = (const uint8_t *)m.data + j * m.col * bytes;
+    uint32_t bits[COLUMN_ROWS];
+    if (m.dtype == FP8_F32 && (uintptr_t)m.data % 4 == 0) {
 #pragma unroll
-    for (int p = 0; p < COLUMN_ROWS; p++) {
-        scale[p] = 1;
-        if (row + p < rows)
-            scale[p] = words ? __ldg((const float *)m.data + at[p] * m.row + j * m.col)
-                             : load_element(m, at[p], j);
+        for (int p = 0; p < COLUMN_ROWS; p++)
+            bits[p] = row + p < rows ? __ldg((const uint32_t *)data + at[p] * m.row) : 0x3F800000;
+    } else if (m.dtype == FP8_E8M0FNU) {
+#pragma unroll
+        for (int p = 0; p < COLUMN_ROWS; p++) {
+            const uint32_t code = row + p < rows ? __ldg(data + at[p] * m.row) : 127;
+            bits[p] = fp8_bits_of_f32(fp8_e8m0fnu_to_f32((uint8_t)code));
+        }
+    } else {
+#pragma unroll 1
+        for (int p = 0; p < COLUMN_ROWS; p++) {
+            /* What was found moves up, so that no index is a variable. */
+            const uint32_t found =
+                row + p < rows ? fp8_bits_of_f32(load_element(m, at[0], j)) : 0x3F800000;
+#pragma unroll
+            for (int q = 0; q + 1 < COLUMN_ROWS; q++) {
+                at[q] = at[q + 1];
+                bits[q] = bits[q + 1];
+            }
+            bits[COLUMN_ROWS - 1] = found;
+        }
     }
+#pragma unroll
+    for (int p = 0; p < COLUMN_ROWS; p++)
+        scale[p] = fp8_f32_of_bits(bits[p]);
 }
 
 #endif

@@ -115,7 +115,7 @@ template <int IN> __device__ static inline float refined(const encoder &e, float
     q = __fmaf_rn(__fmaf_rn(-q, e.operand, x), e.inverse, q);
     if (IN == FP8_F32)
         q = __fmaf_rn(__fmaf_rn(-q, e.operand, x), e.inverse, q);
-    return copysignf(q, x); /* of a zero */
+    return q; /* but for the sign of a zero */
 }
 
 template <int IN> __device__ static inline float rounded(float y)
@@ -167,7 +167,7 @@ __device__ static inline uint2 codes_of(const quantize_args &a, const packet<IN>
                 y[k] = fminf(fmaxf(y[k], -most), most);
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
-            y[k] = refined<IN>(e, y[k]);
+            y[k] = copysignf(refined<IN>(e, y[k]), y[k]);
     }
     if (a.round_quotient)
 #pragma unroll
@@ -178,6 +178,33 @@ __device__ static inline uint2 codes_of(const quantize_args &a, const packet<IN>
         for (int k = 0; k < WIDTH; k++)
             y[k] += 0.0f; /* -0 becomes +0, and nothing else changes */
     return a.codes.dtype == FP8_E4M3FN ? four_pairs<FP8_E4M3FN>(y) : four_pairs<FP8_E5M2>(y);
+}
+
+/* Whether it is one of the usual requests: a division, and nothing but E4M3 of its quotient. */
+__device__ static inline bool is_usual(const quantize_args &a)
+{
+    return !a.multiply && !a.round_quotient && !a.plus_zero && a.codes.dtype == FP8_E4M3FN;
+}
+
+/* codes_of for those, of magnitudes below operand * 2^20: nothing overflows. The sign of a zero,
+ * all that the correction loses, comes from x. */
+template <int IN>
+__device__ static inline uint2 usual_codes_of(const packet<IN> &p, const encoder &e)
+{
+    float y[WIDTH];
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++)
+        y[k] = refined<IN>(e, element(p, k));
+    if (IN == FP8_F32) {
+#pragma unroll
+        for (int k = 0; k < WIDTH; k++)
+            y[k] = copysignf(y[k], element(p, k));
+        return four_pairs<FP8_E4M3FN>(y);
+    }
+    const uint2 codes = four_pairs<FP8_E4M3FN>(y);
+    const uint32_t low = __byte_perm(p.word[0], p.word[1], 0x7531);
+    const uint32_t high = __byte_perm(p.word[2], p.word[3], 0x7531);
+    return make_uint2(codes.x | (low & 0x80808080u), codes.y | (high & 0x80808080u));
 }
 
 template <int IN>
@@ -200,12 +227,22 @@ __device__ static __noinline__ uint2 any_codes_of(const quantize_args &a, packet
     return make_uint2(low, high);
 }
 
-/* The packet's codes to `to`, which is aligned to 8 bytes. */
+/* The packet's codes to `to`, which is aligned to 8 bytes. most: bits of a magnitude that it does
+ * not exceed, those of infinity or more if it is not all plain numbers. */
 template <int IN>
 __device__ static inline void encode_packet(const quantize_args &a, const packet<IN> &p,
-                                            const encoder &e, bool plain, uint8_t *to)
+                                            const encoder &e, uint32_t most, uint8_t *to)
 {
-    *(uint2 *)to = plain && e.inverse >= 0 ? codes_of(a, p, e) : any_codes_of(a, p, e.operand);
+    const bool divides = e.inverse > 0 && is_usual(a);
+    const float limit = divides ? e.operand * 0x1p20f : 0; /* operands are 2^64 at most */
+    uint2 codes;
+    if (most < __float_as_uint(limit))
+        codes = usual_codes_of(p, e);
+    else if (most < INFINITY_BITS && e.inverse >= 0)
+        codes = codes_of(a, p, e);
+    else
+        codes = any_codes_of(a, p, e.operand);
+    *(uint2 *)to = codes;
 }
 
 template <int IN> __device__ static inline const uint8_t *row_of(const quantize_args &a, int64_t i)
@@ -284,7 +321,7 @@ template <int IN, int HELD> __device__ static inline void quantize_held(const qu
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         if (from + h * step < end)
-            encode_packet(a, held[h], e, plain, codes + h * code_step);
+            encode_packet(a, held[h], e, plain ? amax : INFINITY_BITS, codes + h * code_step);
 }
 
 /* ---- groups of 32, 64, 128 or 256 columns: the lanes of a group share it ---- */
@@ -341,7 +378,7 @@ template <int IN> __device__ static inline void quantize_groups(const quantize_a
         e.operand = __shfl_sync(~0u, my.operand, source);
         e.inverse = __shfl_sync(~0u, my.inverse, source);
         if (first + p * GROUP_THREADS < count)
-            encode_packet(a, held[p], e, plain,
+            encode_packet(a, held[p], e, plain ? amax[p] : INFINITY_BITS,
                           (uint8_t *)a.codes.data + (int64_t)row[p] * a.codes.row +
                               (int64_t)col[p] * WIDTH);
     }
@@ -367,9 +404,8 @@ template <int IN> __device__ static inline void encode_given(const quantize_args
 #pragma unroll
         for (int p = 0; p < COLUMN_ROWS; p++) {
             const encoder e = encoder_of(a, a.multiply ? 1.0f / scale[p] : scale[p]);
-            const bool plain = settle<IN>(raise(0, held[p])) < INFINITY_BITS;
             if (i + p < rows)
-                encode_packet(a, held[p], e, plain,
+                encode_packet(a, held[p], e, settle<IN>(raise(0, held[p])),
                               (uint8_t *)a.codes.data + (i + p) * a.codes.row +
                                   (int64_t)c.packet * WIDTH);
         }
@@ -445,9 +481,8 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
         load_batch(a, i, c, across, held);
 #pragma unroll
         for (int p = 0; p < ALL_PACKETS; p++) {
-            const bool plain = settle<IN>(raise(0, held[p])) < INFINITY_BITS;
             if (c + p * ALL_THREADS < across)
-                encode_packet(a, held[p], e, plain,
+                encode_packet(a, held[p], e, settle<IN>(raise(0, held[p])),
                               (uint8_t *)a.codes.data + i * a.codes.row +
                                   (c + p * ALL_THREADS) * WIDTH);
         }
