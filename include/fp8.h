@@ -203,10 +203,11 @@ typedef struct fp8_context_desc {
     uint32_t flags;          /* FP8_BATCH_INVARIANT or 0 */
     fp8_device device;
     int32_t device_index; /* CUDA: which of those that its driver shows; else 0 */
+    const char *tuned;    /* CUDA: a file that `fp8 tune` wrote, or NULL; read by create alone */
 } fp8_context_desc;
-#define FP8_CONTEXT_DESC_INIT                                              \
-    {                                                                      \
-        sizeof(fp8_context_desc), 0, 0, 0, {0, 0, 0}, 0, FP8_DEVICE_CPU, 0 \
+#define FP8_CONTEXT_DESC_INIT                                                 \
+    {                                                                         \
+        sizeof(fp8_context_desc), 0, 0, 0, {0, 0, 0}, 0, FP8_DEVICE_CPU, 0, 0 \
     }
 
 /* What the calls below run on and with. Immutable after create: any number of threads may share it.
@@ -224,9 +225,14 @@ typedef struct fp8_context fp8_context;
  * device later is told by a later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize,
  * fp8_cast, fp8_matmul, fp8_linear, fp8_layer and fp8_load are built for CUDA; other functions that
  * compute refuse such a context with UNSUPPORTED, those that only read a checkpoint take it.
+ * `tuned` says which kernels were the fastest on this kind of device for linears of some sizes, as
+ * fp8-tune(1) has it; a line counts for all rows up to its M and above the step before (8, 16, 24,
+ * 32, 48, 64, 96 ..), others are chosen as without the file. A line of a kernel that this library
+ * has not is passed over (fp8_doctor counts them).
  * Errors: ARGUMENT, NO_MEMORY; for CUDA NO_DEVICE (no driver, or no device of that index),
- * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0), NO_KERNEL (the driver
- * cannot load the kernels), STATE, DEVICE. */
+ * UNSUPPORTED (a driver before CUDA 12.0, a compute capability below 8.0, a later format of the
+ * file), NO_KERNEL (the driver cannot load the kernels), STATE, DEVICE; of the file NOT_FOUND, IO,
+ * FORMAT and TRUNCATED (with the line and the rule), MISMATCH (measured on another device). */
 FP8_API fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out,
                                       fp8_error *err);
 /* NULL is a no-op. */
@@ -487,6 +493,13 @@ FP8_API fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uin
 FP8_API fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x,
                                   const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
                                   uint64_t workspace_bytes, void *stream, fp8_error *err);
+/* fp8_linear_run by the kernel of that name, one of fp8_explain's, instead of the one that it would
+ * choose: to measure kernels, and to search for faults. For CUDA. Errors also: UNSUPPORTED (the
+ * CPU), NO_KERNEL (there is no such kernel, or it cannot do this). */
+FP8_API fp8_status fp8_linear_run_kernel(const fp8_linear *linear, const char *kernel,
+                                         const fp8_tensor *x, const fp8_tensor *x_scales,
+                                         fp8_tensor *y, void *workspace, uint64_t workspace_bytes,
+                                         void *stream, fp8_error *err);
 /* dx[M,K] = dy[M,N] W with W = code * scale and fp32 sums: the gradient of a layer for its input,
  * its activations' quantization counted as none. dy and dx: BF16, F16, F32. Workspace, stream,
  * errors and threads as fp8_linear_run; UNSUPPORTED for rounded weights. */

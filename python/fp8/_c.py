@@ -99,7 +99,7 @@ class Device(enum.IntEnum):
 class ContextDesc(_Sized):
     _fields_ = [("struct_bytes", c_uint32), ("threads", c_int32), ("parallel_for", c_void_p),
                 ("parallel_user", c_void_p), ("allocator", Allocator), ("flags", c_uint32), ("device", c_int),
-                ("device_index", c_int32)]
+                ("device_index", c_int32), ("tuned", c_char_p)]
 
 
 # ---- 7. Quantize ----
@@ -450,6 +450,7 @@ PROTOTYPES = {
     "fp8_linear_workspace": (_status, [_handle, c_int64, POINTER(c_uint64), _error]),
     "fp8_linear_run": (_status, [_handle, _tensor, _tensor, _tensor, c_void_p, c_uint64, c_void_p, _error]),
     "fp8_linear_run_dx": (_status, [_handle, _tensor, _tensor, c_void_p, c_uint64, c_void_p, _error]),
+    "fp8_linear_run_kernel": (_status, [_handle, c_char_p, _tensor, _tensor, _tensor, c_void_p, c_uint64, c_void_p, _error]),
     "fp8_explain": (_status, [_handle, POINTER(LinearDesc), c_int64, c_int64, c_int64, c_int, c_int, c_int64,
                               POINTER(Candidate), _error]),
     "fp8_all_close_1d": (_status, [_tensor, POINTER(c_int32), _error]),

@@ -195,6 +195,8 @@ static fp8_status check_desc(const fp8_context_desc *desc, fp8_error *err)
                 (int)desc->device);
     FP8_FAIL_IF(desc->device == FP8_DEVICE_CPU && desc->device_index, err, FP8_E_ARGUMENT,
                 "context: device_index is %d, must be 0 for the CPU", desc->device_index);
+    FP8_FAIL_IF(desc->device == FP8_DEVICE_CPU && desc->tuned, err, FP8_E_ARGUMENT,
+                "context: tuned is %s, must be NULL for the CPU", desc->tuned);
     return FP8_OK;
 }
 
@@ -227,8 +229,10 @@ fp8_status fp8_context_create(const fp8_context_desc *desc, fp8_context **out, f
     ctx->flags = desc->flags;
     write_doctor_lines(ctx);
     fp8_status status = desc->device == FP8_DEVICE_CUDA
-                            ? fp8_cuda_attach(ctx, desc->device_index, &ctx->cuda, err)
+                            ? fp8_cuda_attach(ctx, desc->device_index, desc->tuned, &ctx->cuda, err)
                             : FP8_OK;
+    if (status == FP8_OK && ctx->cuda)
+        fp8_cuda_write_choices(ctx->cuda, ctx->doctor[6], sizeof ctx->doctor[6]);
     if (status == FP8_OK)
         *out = ctx;
     else

@@ -54,7 +54,8 @@ fp8_status fp8_cuda_linear_export(const fp8_linear *linear, const fp8_tensor *co
                                   const fp8_tensor *scales, fp8_error *err);
 fp8_status fp8_cuda_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
                                      fp8_error *err);
-fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
+/* By the kernel of that name; NULL: by the one that is chosen. */
+fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const char *kernel, const fp8_tensor *x,
                                const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                                void *stream, fp8_error *err);
 /* Waits to learn whether the policy for X, which has been checked, refuses it; a run would not.

@@ -418,6 +418,31 @@ static void choose(run_job *job, const fp8_tensor *x, const fp8_tensor *x_scales
         job->rounded = x->dtype;
 }
 
+/* What a run on a device refuses before it asks the device; and one of no outputs anywhere. */
+static fp8_status check_all(const fp8_linear *linear, const fp8_tensor *x,
+                            const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
+                            uint64_t workspace_bytes, fp8_error *err)
+{
+    FP8_TRY(check_run(linear, x, x_scales, y, err));
+    FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
+                                       err));
+    if (linear->cuda || linear->plan.n == 0)
+        FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
+    return FP8_OK;
+}
+
+fp8_status fp8_linear_run_kernel(const fp8_linear *linear, const char *kernel, const fp8_tensor *x,
+                                 const fp8_tensor *x_scales, fp8_tensor *y, void *workspace,
+                                 uint64_t workspace_bytes, void *stream, fp8_error *err)
+{
+    FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
+    FP8_FAIL_IF(!kernel, err, FP8_E_ARGUMENT, "linear: kernel is NULL");
+    FP8_FAIL_IF(!linear->cuda, err, FP8_E_UNSUPPORTED,
+                "linear: one kernel by name (%s) is for CUDA, not for the CPU", kernel);
+    FP8_TRY(check_all(linear, x, x_scales, y, workspace, workspace_bytes, err));
+    return fp8_cuda_linear_run(linear, kernel, x, x_scales, y, workspace, stream, err);
+}
+
 fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
                           fp8_tensor *y, void *workspace, uint64_t workspace_bytes, void *stream,
                           fp8_error *err)
@@ -425,13 +450,9 @@ fp8_status fp8_linear_run(const fp8_linear *linear, const fp8_tensor *x, const f
     FP8_FAIL_IF(!linear, err, FP8_E_ARGUMENT, "linear: linear is NULL");
     if (!linear->cuda)
         FP8_TRY(fp8_need_no_stream(stream, "linear", err));
-    FP8_TRY(check_run(linear, x, x_scales, y, err));
-    FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
-                                       err));
-    if (linear->cuda || linear->plan.n == 0)
-        FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
+    FP8_TRY(check_all(linear, x, x_scales, y, workspace, workspace_bytes, err));
     if (linear->cuda)
-        return fp8_cuda_linear_run(linear, x, x_scales, y, workspace, stream, err);
+        return fp8_cuda_linear_run(linear, NULL, x, x_scales, y, workspace, stream, err);
     if (linear->plan.n == 0)
         return FP8_OK;
     fp8_input input;

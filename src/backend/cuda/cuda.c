@@ -6,10 +6,13 @@
 #include "backend/cuda/upload.h"
 #include "base/context.h"
 
+#include <stdio.h>
 #include <string.h>
 
-static fp8_status load(const fp8_context *ctx, fp8_cuda_device *device, fp8_error *err)
+static fp8_status load(const fp8_context *ctx, const char *tuned, fp8_cuda_device *device,
+                       fp8_error *err)
 {
+    FP8_TRY(fp8_tuned_load(ctx, device->facts.name, tuned, &device->tuned, err));
     device->upload = fp8_cuda_upload_new(ctx);
     FP8_FAIL_IF(!device->upload, err, FP8_E_NO_MEMORY, "context: no memory for what goes to %s",
                 device->label);
@@ -20,26 +23,27 @@ static fp8_status load(const fp8_context *ctx, fp8_cuda_device *device, fp8_erro
 }
 
 static fp8_status open_and_load(const fp8_context *ctx, const fp8_driver *driver, int32_t index,
-                                fp8_cuda_device *device, fp8_error *err)
+                                const char *tuned, fp8_cuda_device *device, fp8_error *err)
 {
     FP8_TRY(fp8_cuda_open(driver, index, device, err));
-    const fp8_status status = load(ctx, device, err);
+    const fp8_status status = load(ctx, tuned, device, err);
     if (status != FP8_OK) {
         fp8_cuda_upload_free(ctx, device, device->upload);
+        fp8_tuned_free(ctx, &device->tuned);
         fp8_cuda_close(device);
     }
     return status;
 }
 
-fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, fp8_cuda_device **out,
-                           fp8_error *err)
+fp8_status fp8_cuda_attach(const fp8_context *ctx, int32_t index, const char *tuned,
+                           fp8_cuda_device **out, fp8_error *err)
 {
     fp8_driver driver;
     *out = NULL;
     FP8_TRY(fp8_driver_load(FP8_DRIVER_NAME, &driver, err));
     fp8_cuda_device *device = fp8_alloc(ctx, sizeof *device);
     FP8_FAIL_IF(!device, err, FP8_E_NO_MEMORY, "context: no memory for %zu bytes", sizeof *device);
-    fp8_status status = open_and_load(ctx, &driver, index, device, err);
+    fp8_status status = open_and_load(ctx, &driver, index, tuned, device, err);
     if (status == FP8_OK)
         *out = device;
     else
@@ -52,6 +56,7 @@ void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device)
     if (!device)
         return;
     fp8_cuda_upload_free(ctx, device, device->upload);
+    fp8_tuned_free(ctx, &device->tuned);
     fp8_cuda_module_unload(device);
     fp8_cuda_close(device);
     fp8_release(ctx, device);
@@ -60,6 +65,20 @@ void fp8_cuda_detach(const fp8_context *ctx, fp8_cuda_device *device)
 const char *fp8_cuda_label(const fp8_cuda_device *device)
 {
     return device->label;
+}
+
+void fp8_cuda_write_choices(const fp8_cuda_device *device, char *line, size_t bytes)
+{
+    const fp8_tuned *t = &device->tuned;
+    int end = snprintf(line, bytes, "choices: %lld measured, built in",
+                       (long long)t->count - (long long)t->of_file);
+    if (t->of_file || t->unknown)
+        end +=
+            snprintf(line + end, bytes - (size_t)end, "; %lld by the file", (long long)t->of_file);
+    if (t->unknown)
+        snprintf(line + end, bytes - (size_t)end,
+                 "; %lld lines of it are of kernels that this library has not",
+                 (long long)t->unknown);
 }
 
 /* What would run on such a device. */

@@ -12,6 +12,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/module.h"
+#include "backend/cuda/tuned.h"
 #include "base/device.h"
 
 /* What kernels will ask for at the least: compute capability 8.0 (A100). */
@@ -35,6 +36,7 @@ struct fp8_cuda_device {
     fp8_cu_context primary; /* retained */
     fp8_cuda_facts facts;
     fp8_cuda_module module;         /* empty until fp8_cuda_module_load */
+    fp8_tuned tuned;                /* empty until the context is made */
     struct fp8_cuda_upload *upload; /* with a lock of its own; NULL until the context is made */
 };
 

@@ -17,10 +17,12 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 /* What a call works with. */
 typedef struct call {
     const fp8_linear *linear;
+    const char *wanted; /* the kernel that the caller asks for, or NULL */
     const fp8_cuda_device *device;
     const fp8_tensor *x, *x_scales;
     fp8_tensor codes, scales;        /* of X as it is multiplied: given, or made in the workspace */
@@ -350,7 +352,8 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
 static const fp8_sm90_version *choose_once(const call *c)
 {
     const uint64_t m = (uint64_t)c->problem.m;
-    _Atomic uint64_t *place = &c->linear->cuda->choices[m % FP8_CUDA_CHOICES];
+    /* multiples of 16 go to places of their own, too */
+    _Atomic uint64_t *place = &c->linear->cuda->choices[(m + m / 16) % FP8_CUDA_CHOICES];
     const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
     if (found >> 32 == m && m)
         return fp8_sm90_at((uint32_t)found - 1);
@@ -361,14 +364,31 @@ static const fp8_sm90_version *choose_once(const call *c)
     return v;
 }
 
-static void choose(call *c, const fp8_tensor *y)
+/* The version that the caller asks for; what is none is left to multiply_plain. */
+static fp8_status take_wanted(call *c, const char *lacks, fp8_error *err)
+{
+    c->version = fp8_sm90_find(c->wanted);
+    FP8_FAIL_IF(c->version && lacks, err, FP8_E_NO_KERNEL, "linear: %s is %s", c->wanted, lacks);
+    FP8_FAIL_IF(c->version && !fp8_sm90_is_able(c->device, c->version, &c->problem), err,
+                FP8_E_NO_KERNEL, "linear: %s is not for m = %d, n = %d, k = %d with these scales",
+                c->wanted, c->problem.m, c->problem.n, c->problem.k);
+    return FP8_OK;
+}
+
+static fp8_status choose(call *c, const fp8_tensor *y, fp8_error *err)
 {
     const fp8_linear *l = c->linear;
+    const char *lacks = plan_lacks(c->device, &l->plan);
+    if (!lacks)
+        lacks = matrices_lack(c, y);
     c->version = NULL;
-    if (plan_lacks(c->device, &l->plan) || matrices_lack(c, y))
-        return;
-    c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
-    c->version = choose_once(c);
+    if (!lacks)
+        c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
+    if (c->wanted)
+        return take_wanted(c, lacks, err);
+    if (!lacks)
+        c->version = choose_once(c);
+    return FP8_OK;
 }
 
 static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *err)
@@ -397,6 +417,11 @@ static fp8_status check_places(const fp8_cuda_device *device, const fp8_tensor *
     return fp8_cuda_check_memory(device, out->data, out_name, err);
 }
 
+static bool is_wanted(const call *c, fp8_cuda_kernel kernel)
+{
+    return c->wanted && !strcmp(c->wanted, fp8_cuda_kernel_at(kernel)->function);
+}
+
 static fp8_status multiply_plain(const call *c, const fp8_tensor *y, fp8_error *err)
 {
     const fp8_linear *l = c->linear;
@@ -412,25 +437,28 @@ static fp8_status multiply_plain(const call *c, const fp8_tensor *y, fp8_error *
         .epilogue = (int32_t)l->plan.desc.epilogue,
     };
     const bool aligned = lies_well(&args.x) && lies_well(&args.w);
-    return launch(c->device, aligned ? mma_kernel(&args) : FP8_CUDA_gemm_plain, 0, &args, c->stream,
-                  err);
+    const bool plain = !aligned || is_wanted(c, FP8_CUDA_gemm_plain);
+    const fp8_cuda_kernel kernel = plain ? FP8_CUDA_gemm_plain : mma_kernel(&args);
+    FP8_FAIL_IF(c->wanted && !is_wanted(c, kernel), err, FP8_E_NO_KERNEL,
+                "linear: %s is no kernel for this product", c->wanted);
+    return launch(c->device, kernel, 0, &args, c->stream, err);
 }
 
 static fp8_status enqueue(call *c, const fp8_tensor *y, void *workspace, fp8_error *err)
 {
     if (c->linear->plan.x_is_scaled)
         place_x(c, workspace);
-    choose(c, y);
+    FP8_TRY(choose(c, y, err));
     place_read_scales(c);
     FP8_TRY(quantize_x(c, err));
     return c->version ? multiply_fast(c, y, err) : multiply_plain(c, y, err);
 }
 
-fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const fp8_tensor *x,
+fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const char *kernel, const fp8_tensor *x,
                                const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                                void *stream, fp8_error *err)
 {
-    call c = {linear, linear->ctx->cuda, x, x_scales, .stream = stream};
+    call c = {linear, kernel, linear->ctx->cuda, x, x_scales, .stream = stream};
     FP8_TRY(fp8_cuda_begin(c.device, stream, err));
     fp8_status status = check_places(c.device, x, "x", x_scales, y, "y", err);
     if (status == FP8_OK)
@@ -478,55 +506,6 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
 
 /* ---- explain ---- */
 
-/* The estimate of version i; negative: it cannot do the problem, or is not there. */
-static float estimate_of(const fp8_cuda_device *device, const fp8_sm90_problem *problem, size_t i)
-{
-    const fp8_sm90_version *v = fp8_sm90_at(i);
-    return device->module.functions[v->kernel] ? fp8_sm90_estimate(device, v, problem) : -1;
-}
-
-/* How many versions can do the problem, and are faster by their estimates than `than`; of equals
- * those before it. than past the last: all that can. */
-static int64_t count_faster(const fp8_cuda_device *device, const fp8_sm90_problem *problem,
-                            size_t than)
-{
-    const float limit = fp8_sm90_at(than) ? estimate_of(device, problem, than) : 0;
-    int64_t count = 0;
-    for (size_t i = 0; fp8_sm90_at(i); i++) {
-        const float time = estimate_of(device, problem, i);
-        count += time >= 0 && (!fp8_sm90_at(than) || time < limit || (time == limit && i < than));
-    }
-    return count;
-}
-
-/* Version number i of those that can do the problem, the fastest first; i is less than their
- * number. */
-static const fp8_sm90_version *able_version(const fp8_cuda_device *device,
-                                            const fp8_sm90_problem *problem, int64_t i)
-{
-    size_t at = 0;
-    while (estimate_of(device, problem, at) < 0 || count_faster(device, problem, at) != i)
-        at++;
-    return fp8_sm90_at(at);
-}
-
-/* The version's tile, and its estimate. */
-static void describe_version(const fp8_sm90_version *v, float estimate, fp8_candidate *out)
-{
-    char parts[64] = "";
-    if (v->small && v->split > 1)
-        snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
-    else if (!v->small && v->down * v->across > 1)
-        snprintf(parts, sizeof parts, ", clusters of %dx%d", v->down, v->across);
-    const bool last = estimate >= FP8_SM90_LAST_RESORT;
-    *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", 0, ""};
-    snprintf(out->reason, sizeof out->reason,
-             "estimated %.1f us%s, for y in bf16; tiles of %dx%d%s, %d block%s an SM",
-             (double)(last ? estimate - FP8_SM90_LAST_RESORT : estimate),
-             last ? " but only if no other has room" : "", v->small ? v->cols : v->rows,
-             v->small ? v->rows : v->cols, parts, v->per_sm, v->per_sm > 1 ? "s" : "");
-}
-
 /* The kernel of launch() for a run of this plan whose matrices are contiguous and aligned. */
 static fp8_cuda_kernel slower_kernel(const fp8_linear_plan *p, fp8_dtype x)
 {
@@ -555,14 +534,12 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)
         lacks = "for x and w in e4m3fn";
     const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
-    const int64_t able = fast ? count_faster(device, &problem, SIZE_MAX) : 0;
+    const int64_t able = fast ? fp8_sm90_count(device, &problem) : 0;
     const int64_t last = able + (slower != FP8_CUDA_gemm_plain);
     FP8_FAIL_IF(i < 0 || i > last, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld",
                 (long long)i);
     if (i < able) {
-        const fp8_sm90_version *v = able_version(device, &problem, i);
-        describe_version(v, fp8_sm90_estimate(device, v, &problem), out);
-        out->chosen = v == fp8_sm90_choose(device, &problem);
+        fp8_sm90_describe(device, &problem, i, out);
         return FP8_OK;
     }
     const fp8_cuda_kernel kernel = i == able ? slower : FP8_CUDA_gemm_plain;

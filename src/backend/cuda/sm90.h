@@ -11,6 +11,7 @@
 
 /* An instance: rows and cols are of X and of W in a large one, of W and of X in a small one. */
 typedef struct fp8_sm90_version {
+    const char *name; /* the kernel's; of a small one with per_sm: "gemm_small_block_64x16_3_2" */
     fp8_cuda_kernel kernel;
     bool small, block, fast;
     int32_t rows, cols;
@@ -20,6 +21,8 @@ typedef struct fp8_sm90_version {
 } fp8_sm90_version;
 /* Version i; NULL past the last. Any thread. */
 const fp8_sm90_version *fp8_sm90_at(size_t i);
+/* The version of that name; NULL if there is none. */
+const fp8_sm90_version *fp8_sm90_find(const char *name);
 
 enum { FP8_SM90_MOST = 1 << 27 }; /* of m, n and k */
 
@@ -35,9 +38,22 @@ typedef struct fp8_sm90_problem {
 #define FP8_SM90_LAST_RESORT 1e6F
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *version,
                         const fp8_sm90_problem *problem);
-/* The version with the least estimate; NULL if there is none, or none for this device. */
+/* Whether the version is there on this device, and can do the problem. */
+bool fp8_sm90_is_able(const fp8_cuda_device *device, const fp8_sm90_version *version,
+                      const fp8_sm90_problem *problem);
+/* The row of device->tuned that settles the choice; NULL if none does. */
+const fp8_tuned_row *fp8_sm90_measured(const fp8_cuda_device *device,
+                                       const fp8_sm90_problem *problem);
+/* The version that was measured to be the fastest, else the one with the least estimate; NULL if
+ * there is none, or none for this device. */
 const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device,
                                         const fp8_sm90_problem *problem);
+
+/* How many versions can do the problem; the i-th of them as a candidate, the one that was measured
+ * to be the fastest first and then by their estimates. sm90_explain.c */
+int64_t fp8_sm90_count(const fp8_cuda_device *device, const fp8_sm90_problem *problem);
+void fp8_sm90_describe(const fp8_cuda_device *device, const fp8_sm90_problem *problem, int64_t i,
+                       fp8_candidate *out);
 
 /* How many clusters of so many blocks run at once, with so many blocks on an SM (1 or 2). */
 int32_t fp8_sm90_clusters(const fp8_cuda_device *device, int32_t cluster, int32_t per_sm);

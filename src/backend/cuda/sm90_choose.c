@@ -7,13 +7,17 @@
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
 
+#include <string.h>
+
 /* clang-format off */
 #define LARGE(kind, is_block, is_fast, r, c, st, dn, ac, sp, ah, lt)                           \
-    {.kernel = FP8_CUDA_gemm_large_##kind##_##r##x##c##_##dn##x##ac, .block = (is_block),      \
+    {.name = "gemm_large_" #kind "_" #r "x" #c "_" #dn "x" #ac,                                \
+     .kernel = FP8_CUDA_gemm_large_##kind##_##r##x##c##_##dn##x##ac, .block = (is_block),      \
      .fast = (is_fast), .rows = (r), .cols = (c), .stages = (st), .down = (dn),                \
      .across = (ac), .split = (sp), .ahead = (ah), .late = (lt), .per_sm = 1},
 #define SMALL(kind, is_block, r, c, sp, per)                                                   \
-    {.kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
+    {.name = "gemm_small_" #kind "_" #r "x" #c "_" #sp "_" #per,                               \
+     .kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
      .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per)},
 /* clang-format on */
 #define LARGE_CHANNEL(r, c, st, dn, ac, sp, ah, lt) \
@@ -32,6 +36,14 @@ enum { VERSIONS = sizeof versions / sizeof *versions };
 const fp8_sm90_version *fp8_sm90_at(size_t i)
 {
     return i < VERSIONS ? &versions[i] : NULL;
+}
+
+const fp8_sm90_version *fp8_sm90_find(const char *name)
+{
+    for (size_t i = 0; i < VERSIONS; i++)
+        if (!strcmp(versions[i].name, name))
+            return &versions[i];
+    return NULL;
 }
 
 static int32_t up(int32_t n, int32_t by)
@@ -188,7 +200,25 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
                                          : time; /* where no small one has room */
 }
 
-const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8_sm90_problem *p)
+bool fp8_sm90_is_able(const fp8_cuda_device *device, const fp8_sm90_version *v,
+                      const fp8_sm90_problem *p)
+{
+    return device->module.functions[v->kernel] && fp8_sm90_estimate(device, v, p) > 0;
+}
+
+const fp8_tuned_row *fp8_sm90_measured(const fp8_cuda_device *device, const fp8_sm90_problem *p)
+{
+    const fp8_tuned_kind kind = p->block  ? FP8_TUNED_BLOCK
+                                : p->fast ? FP8_TUNED_FAST
+                                          : FP8_TUNED_CHANNEL;
+    const fp8_tuned_row *row =
+        p->invariant ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
+    return row && fp8_sm90_is_able(device, &versions[row->version], p) ? row : NULL;
+}
+
+/* By the model. */
+static const fp8_sm90_version *least_estimate(const fp8_cuda_device *device,
+                                              const fp8_sm90_problem *p)
 {
     const fp8_sm90_version *best = NULL;
     float least_time = 0;
@@ -202,4 +232,10 @@ const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8
         }
     }
     return best;
+}
+
+const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8_sm90_problem *p)
+{
+    const fp8_tuned_row *row = fp8_sm90_measured(device, p);
+    return row ? &versions[row->version] : least_estimate(device, p);
 }

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes src/backend/cuda/measured.inc: of each layer and number of rows in results/library_sweep_*.tsv the fastest version of
+the library's fast kernels. Run it after a sweep (README.md)."""
+
+import collections
+import pathlib
+import re
+
+HERE = pathlib.Path(__file__).resolve().parent
+OUT = HERE / "../../src/backend/cuda/measured.inc"
+FAST, CHANNEL, BLOCK = 0, 1, 2  # the column "kind" of a CASE line
+ALLOWED = {"CHANNEL": (CHANNEL,), "BLOCK": (BLOCK,), "FAST": (FAST, CHANNEL)}  # sums in fp32 do where those in 13 bits do
+
+
+def is_there(version):
+    """Whether the library has it: of cuBLASLt's names none, of two blocks an SM only what registers leave room for."""
+    small = re.fullmatch(r"small_[a-z]+_(\d+)x(\d+)_\d+_2", version)
+    return not version.startswith("lt_") and (small is None or (int(small[1]) == 64 and int(small[2]) <= 64))
+
+
+def read(path):
+    """The device, and {(n, k, m): [(kind, us, version)]} of our versions."""
+    cells = collections.defaultdict(list)
+    lines = path.read_text().splitlines()
+    for line in lines:
+        if not line.startswith("CASE\t"):
+            continue
+        m, n, k, version, kind, us = line.split("\t")[1:7]
+        if is_there(version):
+            cells[int(n), int(k), int(m)].append((int(kind), float(us), version))
+    return lines[0].removeprefix("# ").split(",")[0], cells
+
+
+def rows(path):
+    device, cells = read(path)
+    for word, kinds in ALLOWED.items():
+        for (n, k, m), times in sorted(cells.items()):
+            able = [(us, version) for kind, us, version in times if kind in kinds]
+            if able:
+                us, version = min(able)
+                yield f'MEASURED("{device}", {word}, {n}, {k}, {m}, {version}, {round(us * 1000)})\n'
+
+
+HEAD = """/* SPDX-License-Identifier: Apache-2.0
+ *
+ * measured.inc - the fastest version of each layer that was measured, one line a device, kind of scales, N, K and M, and its
+ * time in ns. Written by dev/cuda/measured_table.py; see tuned.h. */
+"""
+
+if __name__ == "__main__":
+    files = sorted((HERE / "results").glob("library_sweep_*.tsv"))
+    OUT.write_text(HEAD + "".join(row for path in files for row in rows(path)))
