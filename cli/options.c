@@ -7,6 +7,7 @@
 #include "cli/exit_code.h"
 #include "cli/linear_scheme.h"
 #include "cli/units.h"
+#include "cli/verbs.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -57,25 +58,39 @@ static const cli_option options[] = {
      .argument = "DST", .complete = CLI_DIRECTORY, .help = "the directory to make",
      .more = "It must not exist (but see --force) nor lie inside SRC. It is built as DST.partial "
              "and renamed when it is whole."},
+    {.name = "output", .letter = 'o', .verbs = CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(output),
+     .argument = "FILE", .complete = CLI_FILE, .help = "the file to write",
+     .more = "It must not exist (but see --force). It is built as FILE.partial and renamed when it is whole."},
     {.name = "scheme", .letter = 's', .verbs = CLI_TO_FP8, .kind = CLI_TEXT, .field = FIELD(scheme),
      .argument = "S", .choice = cli_scheme_name, .help = "format of the output (quantize: hf-block)",
      .more = "What scales there are and how they are named; fp8 schemes lists the names."},
-    {.name = "shape", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_SHAPE, .field = FIELD(shapes),
+    {.name = "shape", .verbs = CLI_EXPLAIN | CLI_BENCH | CLI_TUNE, .kind = CLI_SHAPE, .field = FIELD(shapes),
      .argument = "MxNxK", .help = "Y[M,N] = X[M,K] W[N,K]^T; may be repeated",
      .more = "M rows (tokens) through a layer with N outputs and K inputs."},
-    {.name = "shapes", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(shape_file),
+    {.name = "shapes", .verbs = CLI_BENCH | CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(shape_file),
      .argument = "FILE", .complete = CLI_FILE, .help = "a file with a shape a line: M N K",
      .more = "# begins a comment."},
-    {.name = "m", .verbs = CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(m_list),
+    {.name = "m", .verbs = CLI_BENCH | CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(m_list),
      .argument = "LIST", .help = "every N and K with these M: 1,16,64"},
     {.name = "scheme", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(scheme),
      .argument = "S", .choice = cli_linear_scheme_name, .help = "one scheme (default: all)",
      .more = "w8a16 (X in bf16), tensor, channel, block, mxfp8 (X quantized on the way), or gemm (X given as codes)."},
+    {.name = "scheme", .verbs = CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(scheme),
+     .argument = "S", .choice = cli_tune_scheme, .help = "one scheme (default: gemm and block)",
+     .more = "gemm, channel and tensor take the same kernels, and what was measured for one counts for all."},
     {.name = "activation", .verbs = CLI_EXPLAIN, .kind = CLI_TEXT, .field = FIELD(activation),
      .argument = "A", .choice = cli_activation_name, .help = "what is done to X (default: the scheme's)",
      .more = "none (it stays in bf16), dynamic or static (quantized on the way), or codes (it comes in FP8)."},
     {.name = "seconds", .verbs = CLI_BENCH, .kind = CLI_SECONDS, .field = FIELD(seconds),
      .argument = "S", .help = "for each thing timed (default: 0.5, on a GPU 0.1)"},
+    {.name = "seconds", .verbs = CLI_TUNE, .kind = CLI_SECONDS, .field = FIELD(seconds),
+     .argument = "S", .help = "for each kernel near the fastest (default: 0.02)"},
+    {.name = "tuned", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(tuned),
+     .argument = "FILE", .complete = CLI_FILE, .help = "choose by what fp8 tune measured on this GPU",
+     .more = "With --device cuda."},
+    {.name = "device", .verbs = CLI_TUNE, .kind = CLI_DEVICE, .field = FIELD(device),
+     .argument = "D", .help = "cuda or cuda:N; must be given",
+     .more = "cuda is the first GPU that the driver shows."},
     {.name = "device", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_DEVICE, .field = FIELD(device),
      .argument = "D", .help = "cpu (default), cuda or cuda:N",
      .more = "cuda is the first GPU that the driver shows."},
@@ -142,6 +157,8 @@ static const cli_option options[] = {
     {.name = "force", .letter = 'f', .verbs = CLI_MAKES, .kind = CLI_FLAG, .field = FIELD(force),
      .help = "replace DST if it exists",
      .more = "The old DST stays until the new one is whole."},
+    {.name = "force", .letter = 'f', .verbs = CLI_TUNE, .kind = CLI_FLAG, .field = FIELD(force),
+     .help = "replace FILE if it exists"},
     {.name = "report", .verbs = CLI_MAKES, .kind = CLI_TEXT, .field = FIELD(report),
      .argument = "FILE", .complete = CLI_FILE, .help = "write a report: FILE.html or FILE.json",
      .more = "Error, saturated and zero codes of every tensor; as a page with pictures, or as data."},
@@ -199,13 +216,14 @@ static void view_for(int verb, getopt_view *view)
     view->shorts[end] = 0;
 }
 
-static const cli_option *find(int value)
+/* The option of a verb for which getopt answers with value. */
+static const cli_option *find(int value, int verb)
 {
     if (value >= LONG_ONLY)
         return cli_option_at(value - LONG_ONLY);
     const cli_option *option;
     for (int64_t i = 0; (option = cli_option_at(i)) != NULL; i++) {
-        if (option->letter == value)
+        if (option->letter == value && (option->verbs & verb))
             return option;
     }
     return NULL;
@@ -221,7 +239,7 @@ static const char *option_name(int64_t i)
  * argument that it read last, which is the option if that is a long one. */
 static int bad_option(int value, const char *text, int verb, const char *name)
 {
-    const cli_option *option = optopt != 0 ? find(optopt) : NULL;
+    const cli_option *option = optopt != 0 ? find(optopt, verb) : NULL;
     if (value == ':' && option != NULL)
         return cli_usage_error("--%s needs an argument: %s", option->name, option->argument);
     if (option != NULL && (option->verbs & verb))
@@ -402,7 +420,7 @@ int cli_parse(int argc, char **argv, int verb, const char *name, int least, int 
             break;
         if (value == '?' || value == ':')
             return bad_option(value, argv[optind - 1], verb, name);
-        int status = set(find(value), optarg, args);
+        int status = set(find(value, verb), optarg, args);
         if (status != CLI_DONE || args->help || args->version)
             return status;
     }

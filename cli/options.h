@@ -22,10 +22,11 @@ enum {
     CLI_DOCTOR = 1 << 7,
     CLI_EXPLAIN = 1 << 8,
     CLI_BENCH = 1 << 9,
+    CLI_TUNE = 1 << 10,
     CLI_MAKES = CLI_QUANTIZE | CLI_DEQUANTIZE | CLI_CONVERT,
     CLI_TO_FP8 = CLI_QUANTIZE | CLI_CONVERT,
     CLI_READS = CLI_MAKES | CLI_INSPECT | CLI_VERIFY | CLI_DIFF,
-    CLI_ALL = CLI_READS | CLI_SCHEMES | CLI_DOCTOR | CLI_EXPLAIN | CLI_BENCH,
+    CLI_ALL = CLI_READS | CLI_SCHEMES | CLI_DOCTOR | CLI_EXPLAIN | CLI_BENCH | CLI_TUNE,
 };
 
 /* A command line, parsed. Texts point into argv; what was not given is NULL or 0. */
@@ -33,7 +34,7 @@ typedef struct cli_args {
     const char *paths[2]; /* SRC; DIR; PATH; A and B; the subject of bench */
     int path_count;
     const char *output, *scheme, *engine, *numerics, *nan, *dtype, *progress, *report, *against,
-        *activation_scales, *activation, *shape_file, *m_list;
+        *activation_scales, *activation, *shape_file, *m_list, *tuned;
     cli_shapes shapes;     /* --shape in the order given */
     fp8_pattern *patterns; /* --keep, --only and --set in the order given */
     size_t pattern_count;

@@ -169,23 +169,6 @@ static int run(bench *b, bool linear, const cli_shapes *shapes)
     return status == FP8_OK ? CLI_DONE : cli_fail(&err, 0, "");
 }
 
-/* The shapes of the command line: --shape, --shapes, and what --m makes of them. */
-static int collect_shapes(const cli_args *args, cli_shapes *shapes)
-{
-    int code = CLI_DONE;
-    for (size_t i = 0; code == CLI_DONE && i < args->shapes.count; i++)
-        code = cli_shapes_add(shapes, args->shapes.items[i]);
-    if (code == CLI_DONE && args->shape_file != NULL)
-        code = cli_shapes_read(shapes, args->shape_file);
-    static const cli_shape usual[] = {{1, 4096, 4096}, {16, 4096, 4096}, {256, 4096, 4096}};
-    const bool none = shapes->count == 0;
-    for (size_t i = 0; code == CLI_DONE && none && i < 3; i++)
-        code = cli_shapes_add(shapes, usual[i]);
-    if (code == CLI_DONE && args->m_list != NULL)
-        code = cli_shapes_set_m(shapes, args->m_list);
-    return code;
-}
-
 /* Threads of a context: what its doctor says. */
 static int threads_of(const fp8_context *ctx)
 {
@@ -233,7 +216,7 @@ static int bench_shapes(const cli_args *args, const cli_shapes *shapes)
 int cli_run_bench(const cli_args *args)
 {
     cli_shapes shapes = {0};
-    int code = collect_shapes(args, &shapes);
+    int code = cli_collect_shapes(args, &shapes);
     if (code == CLI_DONE)
         code = bench_shapes(args, &shapes);
     cli_shapes_free(&shapes);

@@ -76,6 +76,13 @@ static const cli_verb verbs[] = {
      "  fp8 bench quantize --scheme mxfp8 --json\n"
      "  fp8 bench linear --device cuda --shape 16x4096x4096\n",
      cli_bench_subject},
+    {"tune", CLI_TUNE, "-o FILE", 0, 0, cli_run_tune,
+     "find the fastest kernels for some layers on this GPU",
+     "Times, for each shape, every kernel that a linear layer could run with on a GPU,\n"
+     "and writes the fastest into FILE, which explain, bench and contexts load.\n",
+     "  fp8 tune --device cuda --shapes llama3-8b.txt --m 1,16,64,256 -o h200.tuned\n"
+     "  fp8 explain --device cuda --shape 16x4096x4096 --tuned h200.tuned\n",
+     NULL},
 };
 
 const cli_verb *cli_verb_at(int64_t i)

@@ -35,8 +35,11 @@ int cli_run_schemes(const cli_args *args);
 int cli_run_doctor(const cli_args *args);
 int cli_run_explain(const cli_args *args);
 int cli_run_bench(const cli_args *args);
+int cli_run_tune(const cli_args *args);
 
 /* Subject i of bench, NULL past the last. */
 const char *cli_bench_subject(int64_t i);
+/* Scheme i that tune takes, NULL past the last. */
+const char *cli_tune_scheme(int64_t i);
 
 #endif

@@ -111,10 +111,70 @@ class GpuVerbs(command.Case):
                 continue
             self.assertGreater(len(candidates), 5)
             estimates = [("only if no other" in c["reason"], float(re.search(r"estimated ([0-9.]+) us", c["reason"]).group(1)))
-                         for c in candidates[:-2]]
+                         for c in candidates[1:-2]]
+            self.assertIn("measured 7.1 us (built in)", candidates[0]["reason"])
             self.assertEqual(estimates, sorted(estimates))
             self.assertRegex(candidates[0]["reason"], r"tiles of \d+x\d+")
             self.assertIn("does everything", candidates[-1]["reason"])
+
+    def tune(self, *arguments, code=0):
+        return self.run_fp8("tune", "--seconds", "0.001", *arguments, code=code, env=self.alone)
+
+    def test_tune(self):
+        shapes = ["--shape", "16x256x512", "--shape", "7x256x512", "--shape", "16x256x512"]
+        done = self.tune("--device", "cuda", *shapes, "-o", "tuned")
+        lines = [dict(word.split("=", 1) for word in line.split()[1:]) for line in done.stdout.splitlines()]
+        self.assertEqual([(line["shape"], line["scheme"]) for line in lines],
+                         [(shape, scheme) for shape in ("16x256x512", "7x256x512") for scheme in ("gemm", "block")])
+        for line in lines:
+            self.assertEqual((line["us"], line["before_us"], line["gain"]), ("10", "10", "1"))
+            self.assertGreater(int(line["candidates"]), 5)
+            self.assertEqual(line["timed"], line["candidates"])  # all take the same time here
+        text = (self.folder / "tuned").read_text().splitlines()
+        self.assertEqual(text[:2], ["fp8-tuned 1", "device NVIDIA H100 80GB HBM3"])
+        self.assertRegex(text[2], r"^driver \d+$")
+        self.assertEqual(text[4:], [f"{'channel' if line['scheme'] == 'gemm' else 'block'} 256 512 {line['shape'].split('x')[0]} "
+                                    f"{line['kernel']} 10000" for line in lines])
+        self.assertEqual([p.name for p in self.folder.glob("tuned*")], ["tuned"])
+
+        for kind, verb in [("gemm", "explain"), ("block", "explain"), ("gemm", "bench")]:
+            arguments = ["linear", *QUICK] if verb == "bench" else ["--device", "cuda", "--activation", "codes"]
+            text = self.run_fp8(verb, *arguments, "--shape", "12x256x512", "--scheme", kind, "--tuned", "tuned", env=self.alone).stdout
+            kernel = next(line["kernel"] for line in lines if line["scheme"] == kind)
+            self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured 10.0 us \(by the file\)" if verb == "explain" else f"kernel={kernel} ")
+
+        self.assertIn("tuned exists; --force replaces it", self.tune("--device", "cuda", *shapes, "-o", "tuned", code=2).stderr)
+        document = json.loads(self.tune("--device", "cuda", *shapes, "--m", "32", "--scheme", "tensor", "-f", "-o", "tuned",
+                                        "--json").stdout)
+        self.assertEqual([case["shape"] for case in document["cases"]], ["32x256x512"])
+        self.assertEqual((self.folder / "tuned").read_text().splitlines()[4].split()[:4], ["channel", "256", "512", "32"])
+
+    def test_tune_with_nothing_to_choose(self):
+        done = self.tune("--device", "cuda:1", "--shape", "16x256x512", "-o", "tuned")
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(done.stderr.count("nothing to choose"), 2)
+        text = self.run_fp8("explain", "--device", "cuda", "--shape", "1x16x16", "--tuned", "tuned", code=3, env=self.alone).stderr
+        self.assertRegex(text, "tuned, line 2: measured on NVIDIA A100.*, the context's device is NVIDIA H100 80GB HBM3")
+
+    def test_tune_bad_input(self):
+        shape = ["--shape", "16x256x512"]
+        for arguments, code, says in [
+                ([*shape, "-o", "t"], 2, "--device cuda, or cuda:N"),
+                ([*shape, "--device", "cuda"], 2, "needs -o FILE"),
+                (["--device", "cuda", "-o", "t"], 2, "needs --shape MxNxK"),
+                ([*shape, "--device", "cuda", "-o", "t", "--scheme", "mxfp8"], 2, "there is no 'mxfp8'"),
+                ([*shape, "--device", "cuda", "-o", "none/t"], 4, "cannot write none/t: No such file"),
+                ([*shape, "--device", "cuda", "-o", "/dev/full/t"], 4, "cannot write /dev/full/t: Not a directory"),
+                (["--shapes", "none", "--device", "cuda", "-o", "t"], 3, "none: cannot open"),
+                ([*shape, "--device", "cuda:7", "-o", "t"], 6, "cuda:7: the driver shows 2 devices")]:
+            self.assertIn(says, self.tune(*arguments, code=code).stderr)
+        (self.folder / "t.partial").symlink_to("/dev/full")
+        self.assertIn("cannot write t: No space left", self.tune(*shape, "--device", "cuda", "-o", "t", code=4).stderr)
+        self.assertEqual(list(self.folder.glob("t*")), [])
+        (self.folder / "bad").write_text("fp8-tuned 3\n")
+        done = self.run_fp8("explain", *shape, "--device", "cuda", "--tuned", "bad", code=6, env=self.alone)
+        self.assertIn("bad: format 3, this library reads 1", done.stderr)
+        self.run_fp8("explain", *shape, "--tuned", "bad", code=2)  # of the CPU
 
     def test_explain_on_another_gpu(self):
         text = self.run_fp8("explain", "--device", "cuda:1", "--shape", "16x4096x4096", "--scheme", "channel", env=self.alone).stdout

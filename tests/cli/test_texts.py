@@ -26,7 +26,7 @@ class Texts(command.Case):
             self.options.setdefault(verb, set()).add(option)
             if letter != "-":
                 self.letters.setdefault(verb, set()).add(letter)
-        self.assertEqual(len(self.options), 10)
+        self.assertEqual(len(self.options), 11)
         self.all = set().union(*self.options.values())
 
     def test_help(self):

@@ -9,7 +9,7 @@ import command
 
 FAKE_CUDA = os.path.abspath(os.environ.get("FP8_FAKE_CUDA", command.ROOT / "build/release/tests/cuda/fake_cuda"))
 VERBS = ["quantize", "dequantize", "convert", "inspect", "verify", "diff", "schemes", "doctor", "explain",
-         "bench"]
+         "bench", "tune"]
 
 
 class Usage(command.Case):
