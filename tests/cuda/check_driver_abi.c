@@ -97,6 +97,8 @@ _Static_assert(sizeof(CUtensorMap) == 128, "fp8_tensor_map");
 _Static_assert(FP8_CU_SUCCESS == (int)CUDA_SUCCESS, "result");
 _Static_assert(FP8_CU_ERROR_NO_DEVICE == (int)CUDA_ERROR_NO_DEVICE, "result");
 _Static_assert(FP8_CU_MULTIPROCESSORS == (int)CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, "value");
+_Static_assert(FP8_CU_MEMORY_KHZ == (int)CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, "value");
+_Static_assert(FP8_CU_MEMORY_BUS_BITS == (int)CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, "value");
 _Static_assert(FP8_CU_CAPABILITY_MAJOR == (int)CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
                "value");
 _Static_assert(FP8_CU_CAPABILITY_MINOR == (int)CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,

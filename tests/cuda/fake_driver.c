@@ -240,6 +240,10 @@ static fp8_cu_result fake_cuDeviceGetAttribute(int *value, unsigned int which, f
         return *value = 64 << 10, FP8_CU_SUCCESS;
     case FP8_CU_MULTIPROCESSORS:
         return *value = d->processors, FP8_CU_SUCCESS;
+    case FP8_CU_MEMORY_KHZ:
+        return *value = 2619000, FP8_CU_SUCCESS;
+    case FP8_CU_MEMORY_BUS_BITS:
+        return *value = 5120, FP8_CU_SUCCESS;
     default:
         return confused(INVALID_VALUE);
     }

@@ -38,7 +38,7 @@ static fp8_status find(const fp8_driver *driver, int32_t index, int32_t *count, 
 static fp8_status read_facts(const fp8_driver *driver, fp8_cu_device handle, const char *label,
                              fp8_cuda_facts *out, fp8_error *err)
 {
-    int major = 0, minor = 0, processors = 0;
+    int major = 0, minor = 0, processors = 0, khz = 0, bits = 0;
     size_t bytes = 0;
     *out = (fp8_cuda_facts){0};
     FP8_DRIVER_TRY(driver, err, label, cuDeviceGetName, out->name, sizeof out->name, handle);
@@ -48,11 +48,14 @@ static fp8_status read_facts(const fp8_driver *driver, fp8_cu_device handle, con
                    handle);
     FP8_DRIVER_TRY(driver, err, label, cuDeviceGetAttribute, &processors, FP8_CU_MULTIPROCESSORS,
                    handle);
+    FP8_DRIVER_TRY(driver, err, label, cuDeviceGetAttribute, &khz, FP8_CU_MEMORY_KHZ, handle);
+    FP8_DRIVER_TRY(driver, err, label, cuDeviceGetAttribute, &bits, FP8_CU_MEMORY_BUS_BITS, handle);
     FP8_DRIVER_TRY(driver, err, label, cuDeviceTotalMem, &bytes, handle);
     out->name[sizeof out->name - 1] = 0;
     out->capability = 10 * major + minor;
     out->processors = processors;
     out->memory_bytes = bytes;
+    out->memory_rate = 2e-3F * (float)khz * ((float)bits / 8); /* twice a clock */
     return FP8_OK;
 }
 

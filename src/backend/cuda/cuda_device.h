@@ -25,6 +25,7 @@ typedef struct fp8_cuda_facts {
     int32_t capability; /* 10 * major + minor: 90 */
     int32_t processors; /* multiprocessors: 132 */
     uint64_t memory_bytes;
+    float memory_rate; /* bytes a us by clock and bus width: 3.35e6; 0: the driver does not say */
 } fp8_cuda_facts;
 
 struct fp8_cuda_device {

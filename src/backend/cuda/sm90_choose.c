@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90_choose.c - the versions of the fast kernels and a model of their time. Its constants are
- * fitted to measurements on an H100, launches that depend on each other and cold weights
- * (dev/cuda/README.md, run 11), where its choice takes 1.02 times the best version's time, and 1.03
- * up to 32 rows. */
+ * sm90_choose.c - the versions of the fast kernels, the choice by what was measured (tuned.h), and
+ * for the rest a model of their time. Its constants are fitted to measurements on an H100, launches
+ * that depend on each other and cold weights (dev/cuda/README.md, run 11), where its choice takes
+ * 1.01 times the best version's time; on an H200, by the rate of its memory, 1.02 to 1.05 (run 12).
+ */
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
 
@@ -107,9 +108,12 @@ bool fp8_sm90_plan_small(const fp8_cuda_device *device, const fp8_sm90_version *
     return true;
 }
 
-/* us to read and write everything once, at a bandwidth in bytes / us. */
-static float memory_time(const fp8_sm90_problem *p, float bandwidth)
+/* us to read and write everything once, at a bandwidth in bytes / us on an H100, whose memory has
+ * 3.35e6; those that have more or less are as much faster or slower. */
+static float memory_time(const fp8_cuda_device *device, const fp8_sm90_problem *p, float h100)
 {
+    const float rate = device->facts.memory_rate;
+    const float bandwidth = rate > 0 ? h100 * rate / 3.35e6F : h100;
     const float m = (float)p->m, n = (float)p->n, k = (float)p->k;
     return (n * k + m * (k + 2 * n)) / bandwidth;
 }
@@ -121,6 +125,9 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
     const bool served_by_less = m <= v->cols / 2 && v->cols > 8;
     return m <= LARGE_FROM && !served_by_less && (m <= v->cols || v->cols >= WIDE);
 }
+
+/* Two wide blocks on an SM receive so many times as much as one. */
+#define PAIR 1.15F
 
 /* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
  * what each further tile of a cluster costs, with and without exchange. us, bytes a us, clocks a k
@@ -141,9 +148,10 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
     const float blocks = share * (float)(o.waves * o.blocks);
     const float bytes = (float)((v->rows + least(p->m, v->cols)) * 128);
     const float clocks = (float)(v->rows * v->cols) / 32.0F + cost[wide].extra;
-    const float feed = blocks * bytes / cost[wide].feed;
+    const float feed = blocks * bytes / (cost[wide].feed * (wide && share > 1 ? PAIR : 1));
     const float products = blocks * clocks / rate[width][v->block];
-    const float memory = memory_time(p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
+    const float memory =
+        memory_time(device, p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
     const float tile = exchanges ? cost[wide].exchanged_tile : cost[wide].tile;
     return cost[wide].start + most(memory, most(feed, products)) +
            (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile;
@@ -180,7 +188,7 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const float shared = v->down * v->across > 1 ? 0.41F : 0;
     const float tile = (float)up(p->k, 128) * block + cost[sums][form].tile;
     return 1.68F + shared +
-           most(memory_time(p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
+           most(memory_time(device, p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
 }
 
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
