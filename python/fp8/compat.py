@@ -73,7 +73,7 @@ def scaled_fp8_quant(input: Tensor, scale: Tensor | None = None, num_token_paddi
         codes, scale = _quantize(input, (1, 0), scale_ub=0.0 if scale_ub is None else float(scale_ub), rows=rows)
     else:
         codes, matrix = _quantize(input, (0, 0), rows=rows)
-        scale = matrix.reshape(1) if matrix.numel() else torch.ones(1)
+        scale = matrix.reshape(1) if matrix.numel() else torch.ones(1, dtype=torch.float32)
     return (codes if output is None else output.copy_(codes)), scale
 
 
@@ -117,9 +117,10 @@ def _fused(logical_widths: Sequence[int], half_scales: bool = False) -> _c.Fused
 
 
 def convert_to_channelwise(weight_scale: Tensor, logical_widths: Sequence[int]) -> Tensor:
-    """scales[sum(logical_widths), 1]: each row gets the scale of its part."""
+    """scales[sum(logical_widths), 1] in fp32: each row gets the scale of its part, of weight_scale[parts] or [parts, 1]."""
     made = torch.empty((sum(logical_widths), 1), dtype=torch.float32)
-    call("fp8_channelwise_scales", ctypes.byref(_fused(logical_widths)), ctypes.byref(arrays.view(weight_scale)),
+    scales = (weight_scale.squeeze(1) if weight_scale.dim() == 2 else weight_scale).float()
+    call("fp8_channelwise_scales", ctypes.byref(_fused(logical_widths)), ctypes.byref(arrays.view(scales)),
          ctypes.byref(arrays.view(made)))
     return made
 
@@ -127,10 +128,13 @@ def convert_to_channelwise(weight_scale: Tensor, logical_widths: Sequence[int]) 
 def per_tensor_dequantize(tensor: Tensor, inv_scale: float | Tensor) -> Tensor:
     """codes * scale in fp16; in fp32 if the scale is a vector of one. inv_scale: the multiplier, whatever its name says."""
     scale = torch.as_tensor(inv_scale, dtype=None if isinstance(inv_scale, Tensor) else torch.float32)
+    if scale.dim() == 0 and scale.dtype == torch.float64:
+        scale = scale.float()  # as PyTorch takes a scalar
     if scale.numel() != 1:
         raise ValueError(f"inv_scale has shape {list(scale.shape)}, must be one number")
     dtype = torch.float16 if scale.dim() == 0 else torch.promote_types(torch.float16, scale.dtype)
-    y = dequantize(tensor.reshape(1, -1), scale.reshape(1, 1), dtype=dtype, context=ops.context)
+    scales = scale.reshape(1, 1)[:, :tensor.numel()]  # of no codes there are none
+    y = dequantize(tensor.reshape(1, -1), scales, dtype=dtype, context=ops.context)
     return y.reshape(tensor.shape)
 
 
@@ -146,7 +150,8 @@ def requantize_with_max_scale(weight: Tensor, weight_scale: Tensor, logical_widt
 def normalize_e4m3fn_to_e4m3fnuz(weight: Tensor, weight_scale: Tensor,
                                  input_scale: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
     """weight, changed in place, as float8_e4m3fnuz; and new scales, doubled."""
-    scales = [None if s is None else s.clone() for s in (weight_scale, input_scale)]
+    # Contiguous, for a matrix that were a copy of them would be gone before it is written to.
+    scales = [None if s is None else s.clone(memory_format=torch.contiguous_format) for s in (weight_scale, input_scale)]
     views = [None if s is None else arrays.view(s.reshape(1, -1)) for s in scales]
     matrix = weight.reshape(1, -1) if weight.is_contiguous() else weight
     call("fp8_normalize_e4m3fn_to_e4m3fnuz", ctypes.byref(arrays.view(matrix)),

@@ -54,6 +54,21 @@ class Scales(Case):
         for case in stems(t, "_widths"):
             self.same(compat.convert_to_channelwise(t[case + "_scale"], t[case + "_widths"].tolist()), t[case + "_out"], case)
 
+    def test_channelwise_of_other_dtypes_and_of_a_column(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            scales = torch.tensor([0.5, 3.0, 1e-3]).to(dtype)
+            want = scales.float().repeat_interleave(torch.tensor([2, 0, 3])).reshape(-1, 1)
+            self.same(compat.convert_to_channelwise(scales, [2, 0, 3]), want, str(dtype))
+            self.same(compat.convert_to_channelwise(scales.reshape(-1, 1), [2, 0, 3]), want, str(dtype))
+        with self.assertRaisesRegex(ValueError, "3 scales for 2 widths"):
+            compat.convert_to_channelwise(scales, [2, 3])
+
+    def test_dequantize_of_no_codes_and_by_a_double(self):
+        codes = torch.arange(0, 12, dtype=torch.uint8).view(torch.float8_e4m3fn).reshape(3, 4)
+        for scale in (0.3, torch.tensor(0.3), torch.tensor(0.3, dtype=torch.float64), torch.tensor([0.3])):
+            for part in (codes, codes[:0], codes[:, :0]):
+                self.same(compat.per_tensor_dequantize(part, scale), part.half() * scale, str(scale))
+
     def test_per_tensor_dequantize(self):
         t, _ = vectors("gemm/per_tensor_dequantize")
         for i, scale in enumerate(t["scale"]):
@@ -83,6 +98,15 @@ class Scales(Case):
         self.same(scale, t["weight_scale_out"])
         self.same(input_scale, t["input_scale_out"])
         self.assertIsNone(compat.normalize_e4m3fn_to_e4m3fnuz(t["codes_fn"].clone(), t["weight_scale"])[2])
+
+    def test_normalize_scales_of_any_strides(self):
+        blocks = torch.arange(1.0, 4097.0).reshape(64, 64)
+        for scale in (blocks.t(), blocks[:, ::2], blocks[0, 0].expand(64, 64), blocks[0, 0]):
+            codes = torch.zeros(4, 4, dtype=torch.float8_e4m3fn)
+            _, weight_scale, input_scale = compat.normalize_e4m3fn_to_e4m3fnuz(codes, scale, scale)
+            self.same(weight_scale, scale * 2)
+            self.same(input_scale, scale * 2)
+        self.assertEqual(blocks[0, 0], 1)
 
     def test_requant_weight_ue8m0(self):
         t, _ = vectors("block/requant_weight_ue8m0")
