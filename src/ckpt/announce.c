@@ -321,12 +321,14 @@ fp8_status fp8_scheme_config(const fp8_context *ctx, const char *scheme, const c
                              int64_t kept_count, char *dst, uint64_t room, uint64_t *bytes,
                              fp8_error *err)
 {
-    FP8_FAIL_IF(!ctx || !scheme || !bytes || kept_count < 0 || (kept_count && !kept), err,
-                FP8_E_ARGUMENT, "scheme config: %s is NULL or negative",
+    FP8_FAIL_IF(!ctx || !scheme || !bytes || (kept_count > 0 && !kept), err, FP8_E_ARGUMENT,
+                "scheme config: %s is NULL",
                 !ctx      ? "ctx"
-                : !scheme ? "the scheme"
+                : !scheme ? "scheme"
                 : !bytes  ? "bytes"
                           : "kept");
+    FP8_FAIL_IF(kept_count < 0, err, FP8_E_ARGUMENT, "scheme config: kept_count is %lld",
+                (long long)kept_count);
     const fp8_config_group group = {.dialect = fp8_dialect_find(scheme, NULL)};
     char *text;
     FP8_FAIL_IF(!group.dialect, err, FP8_E_UNSUPPORTED, "there is no scheme '%s' to write", scheme);

@@ -258,7 +258,7 @@ fp8_status fp8_checkpoint_open(const fp8_context *ctx, const char *path, fp8_che
 {
     FP8_FAIL_IF(!out, err, FP8_E_ARGUMENT, "checkpoint: out is NULL");
     *out = NULL;
-    FP8_FAIL_IF(!ctx || !path, err, FP8_E_ARGUMENT, "checkpoint: ctx or path is NULL");
+    FP8_FAIL_IF(!ctx || !path, err, FP8_E_ARGUMENT, "checkpoint: %s is NULL", ctx ? "path" : "ctx");
     fp8_checkpoint *ckpt = fp8_alloc_zeroed(ctx, 1, sizeof *ckpt);
     FP8_FAIL_IF(!ckpt, err, FP8_E_NO_MEMORY, "no memory for a checkpoint");
     ckpt->ctx = ctx;
@@ -385,7 +385,10 @@ fp8_status fp8_checkpoint_read(const fp8_checkpoint *ckpt, const fp8_tensor_info
                                uint64_t begin, uint64_t bytes, void *dst, fp8_error *err)
 {
     FP8_FAIL_IF(!ckpt || !info || (!dst && bytes), err, FP8_E_ARGUMENT,
-                "checkpoint read: ckpt, info or dst is NULL");
+                "checkpoint read: %s is NULL",
+                !ckpt   ? "ckpt"
+                : !info ? "info"
+                        : "dst");
     const fp8_read_ranges one = {begin, bytes, 0, 1};
     return fp8_checkpoint_read_ranges(ckpt, info, &one, dst, err);
 }

@@ -236,7 +236,10 @@ fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_di
                     void *user, fp8_error *err)
 {
     FP8_TRY(fp8_need_cpu(ctx, "diff", err));
-    FP8_FAIL_IF(!a || !b || !fn, err, FP8_E_ARGUMENT, "diff: NULL argument");
+    FP8_FAIL_IF(!a || !b || !fn, err, FP8_E_ARGUMENT, "diff: %s is NULL",
+                !a   ? "a"
+                : !b ? "b"
+                     : "fn");
     struct side sides[2] = {{0}, {0}};
     fp8_slab_pool pool;
     fp8_slab_pool_init(ctx, &pool);

@@ -80,7 +80,7 @@ static fp8_status check_desc(const fp8_convert_desc *d, fp8_error *err)
     FP8_FAIL_IF(d->struct_bytes != sizeof *d, err, FP8_E_ARGUMENT,
                 "convert: struct_bytes is %u, this library knows %zu", d->struct_bytes, sizeof *d);
     FP8_FAIL_IF(!d->src || !*d->src || !d->dst || !*d->dst, err, FP8_E_ARGUMENT,
-                "convert: src and dst must be given");
+                "convert: %s must be given", !d->src || !*d->src ? "src" : "dst");
     FP8_FAIL_IF(d->verb < FP8_QUANTIZE || d->verb > FP8_CONVERT, err, FP8_E_ARGUMENT,
                 "convert: verb %d is none", (int)d->verb);
     FP8_FAIL_IF(d->pattern_count && !d->patterns, err, FP8_E_ARGUMENT, "convert: patterns is NULL");
@@ -289,7 +289,7 @@ static fp8_status plan(fp8_convert *conv, fp8_error *err)
 fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc, fp8_convert **out,
                             fp8_error *err)
 {
-    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "convert: desc or out is NULL");
+    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "convert: %s is NULL", desc ? "out" : "desc");
     *out = NULL;
     FP8_TRY(fp8_need_cpu(ctx, "convert", err));
     FP8_TRY(check_desc(desc, err));

@@ -177,7 +177,7 @@ fp8_status fp8_verify(const fp8_context *ctx, const fp8_verify_desc *desc, fp8_f
                       void *user, fp8_verify_summary *out, fp8_error *err)
 {
     FP8_TRY(fp8_need_cpu(ctx, "verify", err));
-    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "verify: NULL argument");
+    FP8_FAIL_IF(!desc || !out, err, FP8_E_ARGUMENT, "verify: %s is NULL", desc ? "out" : "desc");
     FP8_FAIL_IF(desc->struct_bytes != sizeof *desc, err, FP8_E_ARGUMENT,
                 "verify: struct_bytes is %u, this library knows %zu", desc->struct_bytes,
                 sizeof *desc);

@@ -91,7 +91,9 @@ fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype src_dtype
     const uintptr_t a = (uintptr_t)src, b = (uintptr_t)dst;
     FP8_FAIL_IF(n > 0 && a < b + (uintptr_t)(n * (fp8_dtype_bits(dst_dtype) / 8)) &&
                     b < a + (uintptr_t)(n * (fp8_dtype_bits(src_dtype) / 8)),
-                err, FP8_E_ARGUMENT, "cast: src and dst overlap");
+                err, FP8_E_ARGUMENT,
+                "cast: src and dst overlap: dst is %lld bytes behind src, and n is %lld",
+                (long long)(b - a), (long long)n);
     if (ctx->cuda)
         return fp8_cuda_cast(ctx, src, src_dtype, dst, dst_dtype, n, saturate != 0, stream, err);
     const cast_job job = {fp8_caster_of(ctx->isa, src_dtype, dst_dtype, saturate != 0), src, dst, n,

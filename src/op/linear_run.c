@@ -390,9 +390,9 @@ fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor
     uint64_t needed;
     FP8_TRY(fp8_linear_workspace(linear, in->shape[0], &needed, err));
     FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
-                "linear: a workspace of %llu bytes, %lld rows need %llu",
-                (unsigned long long)(workspace ? bytes : 0), (long long)in->shape[0],
-                (unsigned long long)needed);
+                "linear: a workspace of %llu bytes%s, %lld rows need %llu",
+                (unsigned long long)bytes, workspace ? "" : " that is NULL",
+                (long long)in->shape[0], (unsigned long long)needed);
     const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
     FP8_TRY(fp8_check_apart(in, in_name, &space, "the workspace", err));
     if (in_scales)

@@ -110,5 +110,9 @@ fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_te
         return FP8_OK;
     if (ea.last < eb.first || eb.last < ea.first || interleave(&ea, &eb))
         return FP8_OK;
-    return fp8_fail(err, FP8_E_STRIDE, "%s and %s overlap in memory", a_name, b_name);
+    const intptr_t from = ea.first < eb.first ? ea.first : eb.first;
+    return fp8_fail(err, FP8_E_STRIDE,
+                    "%s and %s overlap in memory: bytes %lld to %lld and %lld to %lld", a_name,
+                    b_name, (long long)(ea.first - from), (long long)(ea.last - from),
+                    (long long)(eb.first - from), (long long)(eb.last - from));
 }
