@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from . import ops
 from .numbers import scale_shape
@@ -77,6 +78,19 @@ def _stamp(tensor: Tensor | None) -> Any:
     if tensor is None:
         return None
     return id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version
+
+
+def _count_fused_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Fused optimizers write past PyTorch's version counter, as others do not: counts for what layers were made of."""
+    fused = [p for group in optimizer.param_groups if group.get("fused") for p in group["params"] if p.grad is not None]
+    stamps = [stamp for layer in tuple(ops.layers) for stamp in layer.made_of or ()] if fused else ()
+    used = {stamp[0] for stamp in stamps if isinstance(stamp, tuple)}
+    for parameter in fused:
+        if id(parameter) in used:
+            torch.autograd.graph.increment_version(parameter)
+
+
+register_optimizer_step_post_hook(_count_fused_step)
 
 
 def _is_of_the_weight(layer: FP8Linear) -> bool:

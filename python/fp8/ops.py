@@ -70,6 +70,7 @@ def place(device: torch.device | str | int) -> torch.device:
     return device if device.index is not None else torch.device("cuda", torch.cuda.current_device())
 
 
+layers: weakref.WeakSet[Layer] = weakref.WeakSet()  # all there are
 linear = torch.ops.fp8.linear.default  # without the search for an overload
 
 
@@ -90,6 +91,7 @@ class Layer(layer.Layer):
             _c.lib.fp8_layer_free(handle)
             raise MemoryError("no memory for a layer's number")
         self.number = torch.tensor(number, device="cpu")
+        layers.add(self)
         # From now on the table frees it, when no operator uses it.
         weakref.finalize(self, _lib.fp8_torch_handle_remove, number).atexit = False
 

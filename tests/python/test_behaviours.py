@@ -323,6 +323,27 @@ class Behaviours(unittest.TestCase):
         self.assertTrue(torch.equal(discard(x), without))
         self.assertTrue(all(torch.equal(a, b) for a, b in zip(codes, codes_of(discard))))
 
+    def test_08_fused_optimizers_are_noticed(self):
+        x = inputs(2).float()
+        for make in (torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad):
+            layers = {storage: FP8Linear(linear(torch.float32), options=options(storage)) for storage in STORAGES}
+            other = nn.Parameter(torch.zeros(2))
+            versions = other._version
+            for storage, layer in layers.items():
+                before = layer(x)
+                optimizer = make([*layer.parameters(), other], lr=0.5, fused=True)
+                for parameter in (*layer.parameters(), other):
+                    parameter.grad = torch.ones_like(parameter)
+                with torch.no_grad():
+                    optimizer.step()
+                    self.assertFalse(torch.equal(layer(x), before), (make, storage))
+                    if storage == "keep":
+                        self.near(layer(x), by_the_formula(x, layer), 2.0**-7)
+                    else:
+                        bias = linear(torch.float32).bias.detach().double()
+                        self.near(layer(x), before.double() - bias + layer.bias.double(), 2.0**-7)
+            self.assertEqual(other._version, versions)  # what is not ours is left alone
+
     def test_08_a_parameter_that_was_taken_away(self):
         for storage in STORAGES:
             layer = FP8Linear(linear(), options=options(storage))
