@@ -14,7 +14,7 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
-#include "cuda/nothing_left.h"
+#include "cuda/fake_fixture.h"
 
 enum { N = 128, K = 256, M = 16, SPACE = 1 << 16 };
 enum { DESTROYED = 709, LAUNCH_FAILED = 719 };
@@ -22,21 +22,12 @@ enum { DESTROYED = 709, LAUNCH_FAILED = 719 };
 static uint8_t codes[N * K];
 static float scales[N], values[N * K];
 
-static fp8_context *context(void)
-{
-    fp8_context *ctx;
-    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-    desc.device = FP8_DEVICE_CUDA;
-    assert_int_equal(fp8_context_create(&desc, &ctx, NULL), FP8_OK);
-    for (int i = 0; i < N; i++)
-        scales[i] = 1;
-    return ctx;
-}
-
 /* Codes by codes, a scale a row and a channel: what the fast kernels take. */
 static fp8_status create(const fp8_context *ctx, fp8_linear **out, fp8_error *err)
 {
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    for (int i = 0; i < N; i++)
+        scales[i] = 1;
     const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, K), s = fp8_matrix(scales, FP8_F32, N, 1);
     desc.activation = FP8_ACTIVATION_CODES;
     desc.w.grid = (fp8_grid){1, 0};
@@ -86,7 +77,7 @@ static void a_device_without_room_is_no_memory(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     const fp8_tensor w = fp8_matrix(values, FP8_F32, N, K);
     fp8_linear *linear = NULL;
@@ -116,7 +107,7 @@ static void memory_of_others_is_an_argument(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_error err;
     static char host[1 << 16];
@@ -152,7 +143,7 @@ static void a_weight_of_another_device_is_an_argument(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     const fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     fp8_linear *linear, *other;
     fp8_error err;
@@ -181,7 +172,7 @@ static void misaligned_memory_is_computed_with(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_error err;
     if (!fp8_cuda_has_kernels())
@@ -211,7 +202,7 @@ static void streams_of_others_are_arguments(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_error err;
     char no_stream = 0;
@@ -238,7 +229,7 @@ static void a_context_that_was_destroyed_is_a_state(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear, *other;
     fp8_error err;
     uint8_t out[N * K];
@@ -271,7 +262,7 @@ static void a_failed_launch_is_told_by_a_later_call(void **state)
                                           "cuPointerGetAttribute"};
     for (int i = 0; i < 3; i++) {
         fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx = context();
+        fp8_context *ctx = fake_context();
         fp8_linear *linear, *other;
         fp8_error err;
         assert_int_equal(create(ctx, &linear, &err), FP8_OK);

@@ -8,18 +8,9 @@
 
 #include "support/layer_maker.h"
 
-#include "cuda/nothing_left.h"
+#include "cuda/fake_fixture.h"
 
 enum { N = 70, K = 64, CUT = 33 }; /* whole rows need no kernel to be padded */
-
-static fp8_context *context(void)
-{
-    fp8_context *ctx;
-    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-    desc.device = FP8_DEVICE_CUDA;
-    assert_int_equal(fp8_context_create(&desc, &ctx, NULL), FP8_OK);
-    return ctx;
-}
 
 /* Weight-only, a scale a channel. */
 static fp8_layer_desc desc_of(int64_t n, int64_t k)
@@ -114,37 +105,14 @@ static fp8_status live(const fp8_context *ctx, fp8_error *err)
 static void every_call_fails_once(void **state)
 {
     (void)state;
-    int n = 1;
-    for (;; n++) {
-        fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx = context();
-        fp8_error err = {.msg = ""};
-        fake->fail_at = fake->calls + n;
-        const fp8_status status = live(ctx, &err);
-        const char *failed = fake->failed;
-        fake->fail_at = 0;
-        fp8_context_free(ctx);
-        assert_int_equal(fake->confused, 0);
-        if (!failed || strcmp(failed, "cuCtxPushCurrent") != 0)
-            nothing_is_left(fake); /* else entering, to free, may be what failed */
-        if (!failed) {
-            if (status != FP8_OK)
-                fail_msg("%s", err.msg);
-            break;
-        }
-        if (may_fail_unnoticed(failed) || (status == FP8_OK && fake->memories))
-            continue;
-        assert_int_equal(status, FP8_E_DEVICE);
-        assert_non_null(strstr(err.msg, "(999)"));
-    }
-    assert_true(n > 100);
+    fail_each_call(live, FP8_OK, 100);
 }
 
 static void memory_that_cannot_be_pinned_is_plain(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fake->fail_name = "cuMemHostAlloc";
     assert_done(live(ctx, &err));
     assert_int_equal(fake->pinned, 0);
@@ -156,7 +124,7 @@ static void a_reload_stays_in_place(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     const fp8_layer_desc d = desc_of(N, K);
     const fp8_linear *before, *after;
     fp8_layer *layer;
@@ -188,7 +156,7 @@ static void the_device_holds_the_linear_and_no_more(void **state)
     (void)state;
     enum { ROWS = 70, COLS = 1 << 16 };
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     const fp8_layer_desc d = desc_of(ROWS, COLS);
     fp8_layer *layer;
     fp8_load *load;
@@ -217,7 +185,7 @@ static void a_clone_elsewhere_has_a_source_of_its_own(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context(), *cpu;
+    fp8_context *ctx = fake_context(), *cpu;
     fp8_layer_desc d = desc_of(N, K);
     fp8_layer *layer, *here, *there;
     fp8_layer_info info;

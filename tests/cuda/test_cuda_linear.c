@@ -14,23 +14,12 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
-#include "cuda/nothing_left.h"
+#include "cuda/fake_fixture.h"
 
 enum { N = 70, K = 50, M = 5 };
 
 static uint8_t codes[N * K];
 static float scales[N], bias[N];
-
-static fp8_context *context(void)
-{
-    fp8_context *ctx;
-    fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
-    desc.device = FP8_DEVICE_CUDA;
-    assert_int_equal(fp8_context_create(&desc, &ctx, NULL), FP8_OK);
-    for (int i = 0; i < N; i++)
-        scales[i] = 1;
-    return ctx;
-}
 
 /* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
 static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
@@ -38,14 +27,22 @@ static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t 
     return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
 }
 
-/* Weight-only, a scale a channel, from the host; X is left in bf16. */
-static fp8_status create(const fp8_context *ctx, fp8_linear **out, fp8_error *err)
+/* Weight-only, a scale a channel, of which all but the first are 1, from the host; X is left in
+ * bf16. */
+static fp8_status create_with(float first, const fp8_context *ctx, fp8_linear **out, fp8_error *err)
 {
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, K), s = fp8_matrix(scales, FP8_F32, N, 1);
     const fp8_tensor b = fp8_vector(bias, FP8_F32, N);
+    for (int i = 0; i < N; i++)
+        scales[i] = i ? 1 : first;
     desc.w.grid = (fp8_grid){1, 0};
     return fp8_linear_create(ctx, &desc, &w, &s, &b, out, err);
+}
+
+static fp8_status create(const fp8_context *ctx, fp8_linear **out, fp8_error *err)
+{
+    return create_with(1, ctx, out, err);
 }
 
 static fp8_status run(const fp8_linear *linear, void *stream, fp8_error *err)
@@ -90,37 +87,14 @@ static fp8_status live(const fp8_context *ctx, fp8_error *err)
 static void every_call_fails_once(void **state)
 {
     (void)state;
-    const fp8_status done = fp8_cuda_has_kernels() ? FP8_OK : FP8_E_NO_KERNEL;
-    int n = 1;
-    for (;; n++) {
-        fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx = context();
-        fp8_error err = {.msg = ""};
-        fake->fail_at = fake->calls + n;
-        const fp8_status status = live(ctx, &err);
-        const char *failed = fake->failed;
-        fake->fail_at = 0;
-        fp8_context_free(ctx);
-        if (!failed) {
-            assert_int_equal(status, done);
-            nothing_is_left(fake);
-            break;
-        }
-        assert_int_equal(fake->confused, 0);
-        if (!may_fail_unnoticed(failed) &&
-            !(status == done && fake->memories)) { /* entering, to free, failed */
-            assert_int_equal(status, FP8_E_DEVICE);
-            assert_non_null(strstr(err.msg, "(999)"));
-        }
-    }
-    assert_true(n > 30);
+    fail_each_call(live, fp8_cuda_has_kernels() ? FP8_OK : FP8_E_NO_KERNEL, 30);
 }
 
 static void a_run_is_one_launch_in_the_stream(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_error err;
     fp8_gemm_args args;
@@ -152,7 +126,7 @@ static void sizes_are_those_of_the_device(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_linear_info info;
     fp8_error err;
@@ -171,7 +145,7 @@ static void what_a_run_cannot_do_is_refused(void **state)
 {
     (void)state;
     fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = context();
+    fp8_context *ctx = fake_context();
     fp8_linear *linear;
     fp8_error err;
     uint16_t host[M * N];
@@ -193,9 +167,8 @@ static void what_a_run_cannot_do_is_refused(void **state)
     desc.activation = FP8_ACTIVATION_DYNAMIC;
     desc.x.nan = FP8_NAN_REFUSE;
     assert_int_equal(fp8_linear_check(ctx, &desc, &w, &one, NULL, &err), FP8_OK);
-    scales[0] = 0;
     fp8_linear *other;
-    assert_int_equal(create(ctx, &other, &err), FP8_E_SCALE);
+    assert_int_equal(create_with(0, ctx, &other, &err), FP8_E_SCALE);
     assert_int_equal(err.pos, 0);
     assert_null(other);
     fp8_linear_free(linear);
