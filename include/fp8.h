@@ -241,7 +241,7 @@ FP8_API void fp8_context_free(fp8_context *ctx);
 /* Memory of the context's device, for who has no other way to it (a CUDA toolkit, a framework); on
  * the CPU that of its allocator, so that a program can be the same for both. Operations on CUDA
  * take any memory that the device can read, whoever allocated it; memory that it cannot read is
- * ARGUMENT.
+ * ARGUMENT, and so is that of another device, whatever the two may read of each other.
  * *out = `bytes` of it, aligned to 256 bytes on CUDA; NULL for 0 bytes there. Not while a stream of
  * this thread is captured. Errors: ARGUMENT, NO_MEMORY, STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_device_alloc(const fp8_context *ctx, uint64_t bytes, void **out,
