@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/backend/cuda/measured.inc: of each layer and number of rows in results/library_sweep_*.tsv the fastest version of
-the library's fast kernels. Run it after a sweep (README.md)."""
+"""Writes src/backend/cuda/measured.inc: of each layer and number of rows in results/library_sweep_CARD.tsv the fastest version
+of the library's fast kernels; where results/tune_CARD.txt, what fp8 tune printed, has the layer, that counts instead, since it
+times all versions that can do it. Run it after a sweep (README.md)."""
 
 import collections
 import pathlib
@@ -32,8 +33,22 @@ def read(path):
     return lines[0].removeprefix("# ").split(",")[0], cells
 
 
+def take_tuned(path, cells):
+    """Replaces what `cells` has of the shapes and kinds in a file of fp8 tune's lines."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    for line in lines:
+        if not line.startswith("tune "):
+            continue
+        fields = dict(word.split("=") for word in line.split()[1:])
+        m, n, k = map(int, fields["shape"].split("x"))
+        kind = {"gemm": CHANNEL, "block": BLOCK}[fields["scheme"]]
+        others = [case for case in cells[n, k, m] if case[0] != kind]
+        cells[n, k, m] = [*others, (kind, float(fields["us"]), fields["kernel"].removeprefix("gemm_"))]
+
+
 def rows(path):
     device, cells = read(path)
+    take_tuned(path.with_name(path.name.replace("library_sweep_", "tune_")).with_suffix(".txt"), cells)
     for word, kinds in ALLOWED.items():
         for (n, k, m), times in sorted(cells.items()):
             able = [(us, version) for kind, us, version in times if kind in kinds]

@@ -3,7 +3,7 @@
  * sm90_choose.c - the versions of the fast kernels, the choice by what was measured (tuned.h), and
  * for the rest a model of their time. Its constants are fitted to measurements on an H100, launches
  * that depend on each other and cold weights (dev/cuda/README.md, run 11), where its choice takes
- * 1.01 times the best version's time; on an H200, by the rate of its memory, 1.02 to 1.05 (run 12).
+ * 1.01 times the best version's time; on an H200, by the rate of its memory, 1.00 to 1.07 (run 12).
  */
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
@@ -60,6 +60,11 @@ static int32_t least(int32_t a, int32_t b)
 static float most(float a, float b)
 {
     return a > b ? a : b;
+}
+
+static float lesser(float a, float b)
+{
+    return a < b ? a : b;
 }
 
 /* Clusters of 4 and 8 do not fill all groups of SMs: measured on 132 SMs. */
@@ -128,6 +133,8 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
 
 /* Two wide blocks on an SM receive so many times as much as one. */
 #define PAIR 1.15F
+/* A block whose ring has two stages receives that part of what others do. */
+#define SHORT_RING 0.6F
 
 /* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
  * what each further tile of a cluster costs, with and without exchange. us, bytes a us, clocks a k
@@ -144,11 +151,12 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
     fp8_sm90_plan o;
     if (!suits(v, p->m) || v->split > up(p->k, 128) || !fp8_sm90_plan_small(device, v, p, &o))
         return -1;
-    const float share = (float)up(o.clusters * v->split, device->facts.processors);
+    const float share = (float)up(o.clusters, fp8_sm90_clusters(device, v->split, 1));
     const float blocks = share * (float)(o.waves * o.blocks);
     const float bytes = (float)((v->rows + least(p->m, v->cols)) * 128);
     const float clocks = (float)(v->rows * v->cols) / 32.0F + cost[wide].extra;
-    const float feed = blocks * bytes / (cost[wide].feed * (wide && share > 1 ? PAIR : 1));
+    const float receives = cost[wide].feed * (wide && share > 1 ? PAIR : 1);
+    const float feed = blocks * bytes / (o.stages > 2 ? receives : receives * SHORT_RING);
     const float products = blocks * clocks / rate[width][v->block];
     const float memory =
         memory_time(device, p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
@@ -158,6 +166,9 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
 }
 
 /* ---- large versions ---- */
+
+/* So many times as much may a block receive where few are at work. */
+#define FEW 1.5F
 
 /* Start, a little more where a cluster shares, then the longer of memory and whole waves of
  * (products, or bytes asked for or received by an SM, and the rest of a tile). Constants: clocks of
@@ -184,7 +195,9 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const float asked = (float)asked_rows * 128;
     const float received = (float)(v->rows + v->cols) * 128;
     const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products;
-    const float block = most(most(asked / 81, received / 58), clocks);
+    const int32_t active = least(tiles, at_once) * v->down * v->across;
+    const float few = lesser((float)device->facts.processors / (float)active, FEW);
+    const float block = most(most(asked / (81 * few), received / (58 * few)), clocks);
     const float shared = v->down * v->across > 1 ? 0.41F : 0;
     const float tile = (float)up(p->k, 128) * block + cost[sums][form].tile;
     return 1.68F + shared +
@@ -194,7 +207,6 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
                         const fp8_sm90_problem *p)
 {
-    enum { LARGE_FROM = 128 };
     if (v->block != p->block || (v->fast && !p->fast))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
@@ -204,8 +216,9 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
     if (v->small)
         return estimate_small(device, v, p);
     const float time = estimate_large(device, v, p);
-    return p->m < LARGE_FROM && time > 0 ? FP8_SM90_LAST_RESORT + time
-                                         : time; /* where no small one has room */
+    const int32_t from = v->rows == 64 ? 33 : 128;
+    return p->m < from && time > 0 ? FP8_SM90_LAST_RESORT + time
+                                   : time; /* where no small one has room */
 }
 
 bool fp8_sm90_is_able(const fp8_cuda_device *device, const fp8_sm90_version *v,
