@@ -58,12 +58,17 @@ fp8_status cli_gpu_matrices(const fp8_context *ctx, fp8_dtype dtype, int64_t row
     return fp8_device_wait(ctx, NULL, err);
 }
 
-fp8_status cli_gpu_scales(const fp8_context *ctx, int64_t count, void **out, fp8_error *err)
+fp8_status cli_gpu_scales(const fp8_context *ctx, fp8_dtype dtype, int64_t count, void **out,
+                          fp8_error *err)
 {
-    float *host = malloc((size_t)(count + 1) * sizeof *host);
+    const uint64_t bytes = (uint64_t)count * (uint64_t)fp8_dtype_bits(dtype) / 8;
+    uint8_t *host = malloc((size_t)bytes + 4);
     for (int64_t i = 0; host != NULL && i < count; i++)
-        host[i] = 1.0f / 64;
-    const fp8_status status = bring(ctx, host, (uint64_t)count * sizeof *host, out, err);
+        if (dtype == FP8_F32)
+            ((float *)(void *)host)[i] = 1.0f / 64;
+        else
+            host[i] = 127 - 6;
+    const fp8_status status = bring(ctx, host, bytes, out, err);
     free(host);
     return status;
 }

@@ -22,7 +22,8 @@ fp8_status cli_gpu_matrix(const fp8_context *ctx, fp8_dtype dtype, int64_t rows,
 /* copies[0 .. count) = that and copies of it. */
 fp8_status cli_gpu_matrices(const fp8_context *ctx, fp8_dtype dtype, int64_t rows, int64_t cols,
                             int count, void **copies, fp8_error *err);
-/* *out = count numbers of fp32, all 1/64. */
-fp8_status cli_gpu_scales(const fp8_context *ctx, int64_t count, void **out, fp8_error *err);
+/* *out = count numbers of fp32 or E8M0, all 1/64. */
+fp8_status cli_gpu_scales(const fp8_context *ctx, fp8_dtype dtype, int64_t count, void **out,
+                          fp8_error *err);
 
 #endif

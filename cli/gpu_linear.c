@@ -66,15 +66,15 @@ static fp8_status make_weights(cli_gpu_linear *c, fp8_error *err)
 
 /* ---- the rest ---- */
 
-/* Scales of X in fp32, those of a group of columns side by side. */
+/* Scales of X in the scheme's dtype, those of a group of columns side by side. */
 static fp8_status make_x_scales(cli_gpu_linear *c, fp8_error *err)
 {
     const fp8_grid grid = c->scheme->x;
     const int64_t rows = units(c->shape.m, grid.rows), cols = units(c->shape.k, grid.cols);
     const int64_t step = (rows + X_SCALE_STEP - 1) / X_SCALE_STEP * X_SCALE_STEP;
     void *data;
-    CLI_TRY(cli_gpu_scales(c->ctx, step * cols, &data, err));
-    c->x_scales = fp8_matrix(data, FP8_F32, rows, cols);
+    CLI_TRY(cli_gpu_scales(c->ctx, c->scheme->scale, step * cols, &data, err));
+    c->x_scales = fp8_matrix(data, c->scheme->scale, rows, cols);
     c->x_scales.stride[0] = 1;
     c->x_scales.stride[1] = step;
     return FP8_OK;
@@ -102,7 +102,7 @@ static fp8_status make_for_peers(cli_gpu_linear *c, fp8_error *err)
     const cli_shape *s = &c->shape;
     const int64_t longer = s->m > s->n ? s->m : s->n;
     CLI_TRY(cli_gpu_matrices(c->ctx, c->x.dtype, s->n, s->k, c->copies, c->w, err));
-    return cli_gpu_scales(c->ctx, (longer + 8) * (units(s->k, 128) + 4), &c->scales, err);
+    return cli_gpu_scales(c->ctx, FP8_F32, (longer + 8) * (units(s->k, 128) + 4), &c->scales, err);
 }
 
 /* The kernel that a run of the product takes. */
