@@ -5,7 +5,7 @@
 #include "cuda/fake_driver.h"
 
 #include "backend/cuda/driver.h"
-#include "backend/cuda/sm90_args.h"
+#include "backend/cuda/wide_args.h"
 #include "cli/gpu_driver.h"
 
 #include <stdint.h>

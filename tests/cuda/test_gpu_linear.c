@@ -74,14 +74,15 @@ static double coarseness(const problem *p, bool with_bias, fp8_dtype y)
 {
     fp8_linear_desc desc = p->desc;
     fp8_candidate c;
-    bool fast = false, mma = false;
+    bool fast = false, mma = false; /* mma: or those that make 16 bits of w, as exact */
     int chosen = 0;
     desc.widths = desc.width_count ? p->widths : NULL;
     for (int64_t i = 0;
          fp8_explain(gpu, &desc, p->m, p->n, p->k, p->x.dtype, p->w.dtype, i, &c, NULL) == FP8_OK;
          i++) {
-        fast |= c.chosen && !strcmp(c.isa, "sm_90a");
-        mma |= !strncmp(c.kernel, "gemm_mma", 8);
+        const bool wide = !strncmp(c.kernel, "gemm_wide", 9);
+        fast |= c.chosen && !wide && !strcmp(c.isa, "sm_90a");
+        mma |= wide || !strncmp(c.kernel, "gemm_mma", 8);
         chosen += c.chosen;
     }
     assert_int_equal(chosen, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuda_dequantize.c - dequantizing on a CUDA device: one launch. */
+#include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/kernel_args.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/matrix.h"
@@ -44,11 +45,10 @@ static fp8_status launch(const fp8_cuda_device *device, const fp8_cuda_dequantiz
     return fp8_cuda_launch(device, kernel, &shape, a, stream, err);
 }
 
-fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
-                               const fp8_tensor *scales, const fp8_tensor *y, void *stream,
-                               fp8_error *err)
+fp8_status fp8_cuda_enqueue_dequantize(const fp8_cuda_device *device, fp8_grid grid,
+                                       const fp8_tensor *codes, const fp8_tensor *scales,
+                                       const fp8_tensor *y, void *stream, fp8_error *err)
 {
-    const fp8_cuda_device *device = ctx->cuda;
     const int64_t rows = codes->shape[0], cols = codes->shape[1];
     const fp8_cuda_dequantize_args args = {
         .codes = fp8_cuda_matrix_of(codes),
@@ -59,10 +59,18 @@ fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_
         .unit_rows = fp8_grid_extent(grid.rows, rows),
         .unit_cols = fp8_grid_extent(grid.cols, cols),
     };
+    return rows * cols > 0 ? launch(device, &args, stream, err) : FP8_OK;
+}
+
+fp8_status fp8_cuda_dequantize(const fp8_context *ctx, fp8_grid grid, const fp8_tensor *codes,
+                               const fp8_tensor *scales, const fp8_tensor *y, void *stream,
+                               fp8_error *err)
+{
+    const fp8_cuda_device *device = ctx->cuda;
     FP8_TRY(fp8_cuda_begin(device, stream, err));
     fp8_status status = check_places(device, codes, scales, y, err);
-    if (status == FP8_OK && rows * cols > 0)
-        status = launch(device, &args, stream, err);
+    if (status == FP8_OK)
+        status = fp8_cuda_enqueue_dequantize(device, grid, codes, scales, y, stream, err);
     fp8_cuda_leave(device);
     return status;
 }

@@ -2,15 +2,17 @@
  *
  * cuda_linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias and dX[M,K] = dY[M,N] W[N,K] on a CUDA
  * device: one launch, after those that quantize X where that is asked for. All is enqueued into
- * the caller's stream. The workspace:  | codes of X [M, ld] | their scales | scales as read |.
+ * the caller's stream. The workspace:  | codes of X [M, ld] | their scales | scales as read | X of
+ * wide_run.h |.
  *
- * The kernels of sm90.h do what they can, gemm_mma.cu what its tensor cores can, and gemm_plain.cu
- * everything. */
+ * The kernels of sm90.h and wide.h do what they can, gemm_mma.cu what its tensor cores can, and
+ * gemm_plain.cu everything. */
 #include "backend/cuda/cuda_linear.h"
 #include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/not_finite.h"
 #include "backend/cuda/sm90.h"
+#include "backend/cuda/wide_run.h"
 #include "base/size.h"
 #include "op/cuda_calls.h"
 #include "op/tensor_check.h"
@@ -27,8 +29,11 @@ typedef struct call {
     const fp8_tensor *x, *x_scales;
     fp8_tensor codes, scales;        /* of X as it is multiplied: given, or made in the workspace */
     float *read;                     /* there too: scales as the kernels of sm90.h read them */
-    const fp8_sm90_version *version; /* NULL: the plain kernel */
+    const fp8_sm90_version *version; /* NULL: none of sm90.h */
     fp8_sm90_problem problem;
+    const fp8_wide_version *wide; /* NULL: none of those either */
+    fp8_wide_problem wide_problem;
+    void *room; /* of the workspace, for X in bf16 */
     void *stream;
 } call;
 
@@ -65,10 +70,11 @@ static bool size_parts(const fp8_linear_plan *p, int64_t m, uint64_t *codes, uin
 fp8_status fp8_cuda_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *bytes,
                                      fp8_error *err)
 {
-    uint64_t codes, scales;
-    FP8_FAIL_IF(!size_parts(&linear->plan, m, &codes, &scales), err, FP8_E_SHAPE,
-                "linear: a workspace for %lld rows does not fit in memory", (long long)m);
-    *bytes = fp8_cuda_align(codes) + 2 * fp8_cuda_align(scales) + FP8_CUDA_ALIGN;
+    uint64_t codes, scales, room;
+    FP8_FAIL_IF(
+        !size_parts(&linear->plan, m, &codes, &scales) || !fp8_wide_room(&linear->plan, m, &room),
+        err, FP8_E_SHAPE, "linear: a workspace for %lld rows does not fit in memory", (long long)m);
+    *bytes = fp8_cuda_align(codes) + 2 * fp8_cuda_align(scales) + room + FP8_CUDA_ALIGN;
     return FP8_OK;
 }
 
@@ -233,6 +239,7 @@ static void place_x(call *c, void *workspace)
     uint8_t *base = (uint8_t *)(uintptr_t)fp8_cuda_align((uintptr_t)workspace);
     uint8_t *after = base + fp8_cuda_align(codes);
     c->read = (float *)(void *)(after + fp8_cuda_align(scales));
+    c->room = after + 2 * fp8_cuda_align(scales);
     if (p->desc.activation == FP8_ACTIVATION_CODES) {
         c->codes = *c->x;
         c->scales = *c->x_scales;
@@ -364,6 +371,11 @@ static const fp8_sm90_version *choose_once(const call *c)
     return v;
 }
 
+static fp8_wide_operands wide_operands(const call *c, const fp8_tensor *y)
+{
+    return (fp8_wide_operands){c->x, &c->codes, &c->scales, y, c->room};
+}
+
 /* The version that the caller asks for; what is none is left to multiply_plain. */
 static fp8_status take_wanted(call *c, const char *lacks, fp8_error *err)
 {
@@ -378,6 +390,7 @@ static fp8_status take_wanted(call *c, const char *lacks, fp8_error *err)
 static fp8_status choose(call *c, const fp8_tensor *y, fp8_error *err)
 {
     const fp8_linear *l = c->linear;
+    const fp8_wide_operands o = wide_operands(c, y);
     const char *lacks = plan_lacks(c->device, &l->plan);
     if (!lacks)
         lacks = matrices_lack(c, y);
@@ -385,9 +398,11 @@ static fp8_status choose(call *c, const fp8_tensor *y, fp8_error *err)
     if (!lacks)
         c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
     if (c->wanted)
-        return take_wanted(c, lacks, err);
-    if (!lacks)
+        FP8_TRY(take_wanted(c, lacks, err));
+    else if (!lacks)
         c->version = choose_once(c);
+    if (lacks)
+        c->wide = fp8_wide_pick(l, &o, c->wanted, &c->wide_problem);
     return FP8_OK;
 }
 
@@ -451,6 +466,10 @@ static fp8_status enqueue(call *c, const fp8_tensor *y, void *workspace, fp8_err
     FP8_TRY(choose(c, y, err));
     place_read_scales(c);
     FP8_TRY(quantize_x(c, err));
+    if (c->wide) {
+        const fp8_wide_operands o = wide_operands(c, y);
+        return fp8_wide_run(c->linear, &o, c->wide, &c->wide_problem, c->stream, err);
+    }
     return c->version ? multiply_fast(c, y, err) : multiply_plain(c, y, err);
 }
 
@@ -534,10 +553,15 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)
         lacks = "for x and w in e4m3fn";
     const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
-    const int64_t able = fast ? fp8_sm90_count(device, &problem) : 0;
+    const int64_t wide = lacks ? fp8_wide_count(ctx, plan, m, x) : 0;
+    const int64_t able = fast ? fp8_sm90_count(device, &problem) : wide;
     const int64_t last = able + (slower != FP8_CUDA_gemm_plain);
     FP8_FAIL_IF(i < 0 || i > last, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld",
                 (long long)i);
+    if (i < wide) {
+        fp8_wide_explain(ctx, plan, m, x, i, out);
+        return FP8_OK;
+    }
     if (i < able) {
         fp8_sm90_describe(device, &problem, i, out);
         return FP8_OK;
@@ -546,6 +570,6 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
     *out = (fp8_candidate){fp8_cuda_kernel_at(kernel)->function, "sm_80", i == 0, ""};
     snprintf(out->reason, sizeof out->reason, "%s; those of sm_90a are %s",
              kernel == FP8_CUDA_gemm_plain ? "does everything" : "rows aligned to 16 bytes",
-             lacks ? lacks : "faster");
+             lacks && !wide ? lacks : "faster");
     return FP8_OK;
 }

@@ -14,4 +14,9 @@ fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_qu
                                      const fp8_tensor *x, const fp8_tensor *codes,
                                      const fp8_tensor *scales, void *stream, fp8_error *err);
 
+/* y = codes * scales of the units of a grid, likewise. */
+fp8_status fp8_cuda_enqueue_dequantize(const fp8_cuda_device *device, fp8_grid grid,
+                                       const fp8_tensor *codes, const fp8_tensor *scales,
+                                       const fp8_tensor *y, void *stream, fp8_error *err);
+
 #endif

@@ -8,7 +8,7 @@
 #define FP8_BACKEND_CUDA_MODULE_H
 
 #include "backend/cuda/driver.h"
-#include "backend/cuda/sm90_args.h"
+#include "backend/cuda/wide_args.h"
 
 /* FP8_CUDA_FATBINS: X(family) for each that was compiled; the build says. */
 #ifndef FP8_CUDA_FATBINS
@@ -32,7 +32,7 @@ typedef struct fp8_cuda_kernel_row {
 /* Row i; NULL past the last. Any thread. */
 const fp8_cuda_kernel_row *fp8_cuda_kernel_at(size_t i);
 
-enum { FP8_CUDA_MAX_FAMILIES = 10 };
+enum { FP8_CUDA_MAX_FAMILIES = 11 };
 
 typedef struct fp8_cuda_module {
     fp8_cu_library libraries[FP8_CUDA_MAX_FAMILIES];

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wide_launch.c - arguments of gemm_wide.cuh: descriptors for bulk copies, the walk over tiles, the
+ * ring. */
+#include "backend/cuda/wide.h"
+
+/* Boxes of box_rows x box_cols of a row-major matrix[rows, cols]. */
+typedef struct map_of {
+    const void *data;
+    int64_t rows, cols, stride; /* elements */
+    int32_t box_rows, box_cols;
+    uint32_t type, swizzle, element_bytes;
+} map_of;
+
+static fp8_status make_map(const fp8_cuda_device *device, const map_of *of, fp8_tensor_map *out,
+                           fp8_error *err)
+{
+    const uint64_t extent[2] = {(uint64_t)of->cols, (uint64_t)of->rows};
+    const uint64_t stride[1] = {(uint64_t)of->stride * of->element_bytes};
+    const uint32_t box[2] = {(uint32_t)of->box_cols, (uint32_t)of->box_rows}, step[2] = {1, 1};
+    FP8_DRIVER_TRY(&device->driver, err, device->label, cuTensorMapEncodeTiled,
+                   (struct CUtensorMap_st *)(void *)out, of->type, 2, (void *)(uintptr_t)of->data,
+                   extent, stride, box, step, 0, of->swizzle, FP8_CU_MAP_L2_256B, 0);
+    return FP8_OK;
+}
+
+/* Tiles down that are walked before the next ones across: some 2048 rows of X stay in the L2. */
+static int32_t group_of(const fp8_wide_version *v, const fp8_wide_problem *p)
+{
+    enum { ROWS = 2048 };
+    const int32_t down = (p->m + v->tokens - 1) / v->tokens, some = ROWS / v->tokens;
+    return down < some ? down : some;
+}
+
+fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version *v,
+                           const fp8_wide_problem *p, const fp8_wide_matrices *m, void *stream,
+                           fp8_error *err)
+{
+    const int32_t depth = fp8_wide_depth(v->tokens), stage = fp8_wide_stage(v->tokens);
+    fp8_wide_plan plan;
+    FP8_FAIL_IF(!fp8_wide_plan_make(device, v, p, &plan), err, FP8_E_NO_KERNEL,
+                "%s: no room for k = %d", device->label, p->k);
+    fp8_wide_args a = {
+        .scales = m->scale,
+        .bias = m->bias,
+        .y = m->y,
+        .y_stride = m->y_stride,
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .stages = plan.stages,
+        .split = v->split,
+        .group = group_of(v, p),
+        .y_dtype = (int32_t)m->y_dtype,
+        .bias_last = m->bias && m->bias_last,
+    };
+    const map_of w = {m->w,
+                      p->n,
+                      p->k,
+                      m->w_stride,
+                      FP8_WIDE_ROWS,
+                      depth,
+                      FP8_CU_MAP_U8,
+                      depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
+                      1};
+    const map_of x = {
+        m->x, p->m, p->k, m->x_stride, v->tokens, 64, FP8_CU_MAP_BF16, FP8_CU_MAP_SWIZZLE_128,
+        2}; /* a copy of 16 bits, whatever they mean */
+    const fp8_cuda_shape shape = {
+        .grid = {(uint32_t)(plan.clusters * v->split)},
+        .threads = (uint32_t)fp8_wide_threads(v->tokens, v->kind),
+        .shared_bytes = (uint32_t)(plan.stages * stage),
+        .cluster = (uint32_t)v->split,
+        .dependent = true,
+    };
+    FP8_TRY(make_map(device, &w, &a.w, err));
+    FP8_TRY(make_map(device, &x, &a.x, err));
+    return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
+}

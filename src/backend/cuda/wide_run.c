@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wide_run.c - see wide_run.h. X in bf16 and fp16 is multiplied as it is; codes with powers of two
+ * become bf16 first, which changes no value but those below 2^-124 and above 2^128. */
+#include "backend/cuda/wide_run.h"
+#include "backend/cuda/cuda_linear.h"
+#include "backend/cuda/cuda_quantize.h"
+#include "base/size.h"
+#include "op/cuda_calls.h"
+
+#include <stdio.h>
+
+/* X[m,k] in bf16, made in the room. */
+static fp8_tensor widened(const fp8_linear_plan *p, int64_t m, void *room)
+{
+    fp8_tensor t = fp8_matrix(room, FP8_BF16, m, p->k);
+    t.stride[0] = fp8_cuda_row_bytes(p->k);
+    return t;
+}
+
+bool fp8_wide_room(const fp8_linear_plan *p, int64_t m, uint64_t *bytes)
+{
+    *bytes = 0;
+    return !fp8_wide_rounds_x(p) ||
+           (fp8_size_mul((uint64_t)m, 2 * (uint64_t)fp8_cuda_row_bytes(p->k), bytes) &&
+            *bytes < INT64_MAX / 4);
+}
+
+/* Whether bulk copies can read it. */
+static bool is_read(const fp8_tensor *x)
+{
+    return (x->dtype == FP8_BF16 || x->dtype == FP8_F16) && x->stride[1] == 1 &&
+           (uintptr_t)x->data % 16 == 0 && x->stride[0] % 8 == 0 && x->shape[0] <= FP8_WIDE_MOST;
+}
+
+static bool is_written(const fp8_tensor *y)
+{
+    const int bytes = fp8_dtype_bits(y->dtype) / 8;
+    return y->stride[1] == 1 && (uintptr_t)y->data % (uintptr_t)bytes == 0;
+}
+
+static bool invariant(const fp8_context *ctx)
+{
+    return ctx->flags & FP8_BATCH_INVARIANT;
+}
+
+const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operands *o,
+                                      fp8_wide_problem *problem)
+{
+    const bool rounds = fp8_wide_rounds_x(&l->plan);
+    const fp8_tensor x = rounds ? widened(&l->plan, o->x->shape[0], o->room) : *o->x;
+    if (fp8_wide_lacks(l->ctx->cuda, &l->plan) || !is_read(&x) || !is_written(o->y) ||
+        (rounds && o->scales->dtype != FP8_E8M0FNU))
+        return NULL;
+    *problem = fp8_wide_problem_of(&l->plan, x.shape[0], x.dtype == FP8_F16, invariant(l->ctx));
+    return fp8_wide_choose(l->ctx->cuda, problem);
+}
+
+fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
+                        const fp8_wide_version *version, const fp8_wide_problem *problem,
+                        void *stream, fp8_error *err)
+{
+    const bool rounds = fp8_wide_rounds_x(&l->plan);
+    const fp8_tensor x = rounds ? widened(&l->plan, o->x->shape[0], o->room) : *o->x;
+    const fp8_wide_matrices m = {
+        .x = x.data,
+        .w = l->cuda->codes,
+        .scale = l->cuda->w_scale,
+        .bias = l->has_bias ? l->cuda->bias : NULL,
+        .y = o->y->data,
+        .x_stride = x.stride[0],
+        .w_stride = l->cuda->ld,
+        .y_stride = o->y->stride[0],
+        .y_dtype = o->y->dtype,
+        .bias_last = l->plan.desc.epilogue == FP8_EPILOGUE_BIAS_LAST,
+    };
+    if (rounds)
+        FP8_TRY(fp8_cuda_enqueue_dequantize(l->ctx->cuda, l->plan.desc.x.grid, o->codes, o->scales,
+                                            &x, stream, err));
+    return fp8_wide_launch(l->ctx->cuda, version, problem, &m, stream, err);
+}
+
+/* ---- explain ---- */
+
+static fp8_wide_problem explained(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m,
+                                  fp8_dtype x)
+{
+    return fp8_wide_problem_of(p, m, x == FP8_F16 && !fp8_wide_rounds_x(p), invariant(ctx));
+}
+
+static float estimate_of(const fp8_context *ctx, const fp8_wide_problem *problem, size_t i)
+{
+    const fp8_wide_version *v = fp8_wide_at(i);
+    return ctx->cuda->module.functions[v->kernel] ? fp8_wide_estimate(ctx->cuda, v, problem) : -1;
+}
+
+/* How many versions are faster than number `than`, by their estimates; of equals those before it.
+ * than past the last: all that can do the problem. */
+static int64_t count_faster(const fp8_context *ctx, const fp8_wide_problem *problem, size_t than)
+{
+    const float limit = fp8_wide_at(than) ? estimate_of(ctx, problem, than) : 0;
+    int64_t count = 0;
+    for (size_t i = 0; fp8_wide_at(i); i++) {
+        const float time = estimate_of(ctx, problem, i);
+        count += time >= 0 && (!fp8_wide_at(than) || time < limit || (time == limit && i < than));
+    }
+    return count;
+}
+
+int64_t fp8_wide_count(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m, fp8_dtype x)
+{
+    if (fp8_wide_lacks(ctx->cuda, p) || m <= 0 || m > FP8_WIDE_MOST ||
+        (!p->x_is_scaled && x != FP8_BF16 && x != FP8_F16))
+        return 0;
+    const fp8_wide_problem problem = explained(ctx, p, m, x);
+    return count_faster(ctx, &problem, SIZE_MAX);
+}
+
+void fp8_wide_explain(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m, fp8_dtype x,
+                      int64_t i, fp8_candidate *out)
+{
+    const fp8_wide_problem problem = explained(ctx, p, m, x);
+    size_t at = 0;
+    while (estimate_of(ctx, &problem, at) < 0 || count_faster(ctx, &problem, at) != i)
+        at++;
+    const fp8_wide_version *v = fp8_wide_at(at);
+    char parts[64] = "";
+    if (v->split > 1)
+        snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
+    *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", i == 0, ""};
+    snprintf(out->reason, sizeof out->reason,
+             "estimated %.1f us; w becomes 16 bits on its way; tiles of %dx%d%s",
+             (double)estimate_of(ctx, &problem, at), v->tokens, FP8_WIDE_ROWS, parts);
+}
