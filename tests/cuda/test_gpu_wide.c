@@ -67,8 +67,14 @@ static fp8_tensor elements_new(fp8_dtype dtype, int32_t rows, int32_t cols, floa
 static fp8_tensor scales_new(const fp8_wide_problem *p, int32_t blocks)
 {
     const bool mx = p->kind == FP8_WIDE_MX;
-    const int32_t rows = p->kind == FP8_WIDE_BLOCK ? (p->n + 127) / 128 : p->n;
-    const int32_t cols = p->kind == FP8_WIDE_CHANNEL ? 1 : mx ? p->k / 32 : blocks;
+    const int32_t across = (p->n + 127) / 128;
+    const int32_t rows = p->kind != FP8_WIDE_BLOCK ? (p->turned ? 1 : p->n)
+                         : p->turned               ? blocks
+                                                   : across;
+    const int32_t cols = p->kind == FP8_WIDE_CHANNEL ? 1
+                         : mx                        ? p->k / 32
+                         : p->turned                 ? across
+                                                     : blocks;
     uint8_t *bytes = malloc((size_t)rows * (size_t)cols * 4);
     if (mx)
         for (int64_t i = 0; i < (int64_t)rows * cols; i++)
@@ -84,15 +90,24 @@ static double load(const fp8_tensor *t, int64_t i, int64_t j)
     return (double)fp8_dtype_facts_of(t->dtype)->load(t->data, i * t->stride[0] + j);
 }
 
+/* Of element (n,k), whichever way W lies. */
+static double scale_at(const problem *q, int64_t n, int64_t k)
+{
+    if (q->p.kind == FP8_WIDE_CHANNEL)
+        return load(&q->scale, q->p.turned ? 0 : n, 0);
+    if (q->p.kind == FP8_WIDE_MX)
+        return load(&q->scale, n, k / 32);
+    return q->p.turned ? load(&q->scale, k / 128, n / 128) : load(&q->scale, n / 128, k / 128);
+}
+
 static void answer(problem *q, int64_t s)
 {
     const int64_t m = q->at[s] / q->p.n, n = q->at[s] % q->p.n;
+    const bool turned = q->p.turned;
     double sum = 0, size = 0;
     for (int64_t k = 0; k < q->p.k; k++) {
-        const double scale = q->p.kind == FP8_WIDE_CHANNEL ? load(&q->scale, n, 0)
-                             : q->p.kind == FP8_WIDE_MX    ? load(&q->scale, n, k / 32)
-                                                           : load(&q->scale, n / 128, k / 128);
-        const double product = load(&q->x, m, k) * load(&q->w, n, k) * scale;
+        const double w = load(&q->w, turned ? k : n, turned ? n : k);
+        const double product = load(&q->x, m, k) * w * scale_at(q, n, k);
         sum += product;
         size += fabs(product);
     }
@@ -101,14 +116,21 @@ static void answer(problem *q, int64_t s)
     q->add[s] = load(&q->bias, 0, n);
 }
 
-static problem problem_new(const int32_t *shape, int32_t kind, bool f16, bool one_sign)
+static problem problem_new(const int32_t *shape, int32_t kind, bool f16, bool turned, bool one_sign)
 {
-    problem q = {.p = {.m = shape[0], .n = shape[1], .k = shape[2], .kind = kind, .f16 = f16},
+    problem q = {.p = {.m = shape[0],
+                       .n = shape[1],
+                       .k = shape[2],
+                       .kind = kind,
+                       .f16 = f16,
+                       .turned = turned},
                  .one_sign = one_sign};
+    const int32_t whole = (shape[1] + 15) / 16 * 16; /* rows of W turned are aligned */
     const int64_t all = (int64_t)shape[0] * shape[1];
     q.blocks = (int32_t)fp8_ceil_div(shape[2], 128);
     q.x = elements_new(f16 ? FP8_F16 : FP8_BF16, shape[0], shape[2], 3, one_sign);
-    q.w = elements_new(FP8_E4M3FN, shape[1], shape[2], 300, one_sign);
+    q.w = elements_new(FP8_E4M3FN, turned ? shape[2] : shape[1], turned ? whole : shape[2], 300,
+                       one_sign);
     q.scale = scales_new(&q.p, q.blocks);
     q.bias = elements_new(FP8_F32, 1, shape[1], 10, one_sign);
     q.samples = all < SAMPLES ? all : SAMPLES;
@@ -186,7 +208,8 @@ static void run(const problem *q, const operands *o, const fp8_wide_version *v, 
                                  .bias = f->bias ? o->bias.t.data : NULL,
                                  .y = yd.t.data,
                                  .x_stride = q->p.k,
-                                 .w_stride = q->p.k,
+                                 .w_stride = q->w.stride[0],
+                                 .one_scale = q->p.turned,
                                  .y_stride = f->stride,
                                  .y_dtype = f->dtype,
                                  .bias_last = f->bias_last};
@@ -212,8 +235,8 @@ static long check_problem(const problem *q, int turn)
     fp8_wide_plan plan;
     long cases = 0;
     for (size_t i = 0; (v = fp8_wide_at(i)); i++) {
-        if (v->kind != q->p.kind || v->f16 != q->p.f16 || v->split > q->blocks ||
-            !fp8_wide_plan_make(gpu->cuda, v, &q->p, &plan) ||
+        if (v->kind != q->p.kind || v->f16 != q->p.f16 || v->turned != q->p.turned ||
+            v->split > q->blocks || !fp8_wide_plan_make(gpu->cuda, v, &q->p, &plan) ||
             (only && !strstr(fp8_cuda_kernel_at(v->kernel)->function, only)))
             continue;
         const form f = {dtypes[turn % 3], q->p.n + (turn / 3 % 2 ? 3 : 0), turn % 5 != 0,
@@ -237,12 +260,13 @@ static void every_version_is_within_the_bound(void **state)
         skip();
     for (int s = 0; s < SHAPES; s++)
         for (int kind = 0; kind < FP8_WIDE_KINDS; kind++)
-            for (int f16 = 0; f16 < 2; f16++) {
+            for (int way = 0; way < 4; way++) {
+                const bool f16 = way & 1, turned = way >> 1;
                 if ((most && (double)shapes[s][0] * shapes[s][1] * shapes[s][2] > atof(most)) ||
-                    (kind == FP8_WIDE_MX && (f16 || shapes[s][2] % 128)))
+                    (kind == FP8_WIDE_MX && (f16 || turned || shapes[s][2] % 128)))
                     continue;
-                problem q = problem_new(shapes[s], kind, f16, (s + kind + f16) % 2);
-                cases += check_problem(&q, s + kind + f16);
+                problem q = problem_new(shapes[s], kind, f16, turned, (s + kind + way) % 2);
+                cases += check_problem(&q, s + kind + way);
                 problem_free(&q);
             }
     printf("wide kernels: %ld cases, the largest error %.3f of its bound\n", cases, worst);

@@ -517,7 +517,10 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
     const uint32_t shared = kernel == FP8_CUDA_gemm_dx_terms ? FP8_DX_TERMS_SHARED : FP8_DX_SHARED;
     FP8_TRY(fp8_cuda_begin(device, stream, err));
     fp8_status status = check_places(device, dy, "dy", NULL, dx, "dx", err);
+    bool done = false;
     if (status == FP8_OK)
+        status = fp8_wide_run_dx(linear, dy, dx, stream, &done, err);
+    if (status == FP8_OK && !done)
         status = launch(device, kernel, shared, &args, stream, err);
     fp8_cuda_leave(device);
     return status;

@@ -13,11 +13,13 @@
 
 /* An instance, with so many blocks that share K. */
 typedef struct fp8_wide_version {
+    const char *name; /* the kernel's and the split's */
     fp8_cuda_kernel kernel;
     bool f16;       /* X; else bf16 */
     int32_t kind;   /* FP8_WIDE_* */
     int32_t tokens; /* rows of X of a tile */
     int32_t split;
+    bool turned; /* for dX */
 } fp8_wide_version;
 /* Version i; NULL past the last. Any thread. */
 const fp8_wide_version *fp8_wide_at(size_t i);
@@ -29,6 +31,7 @@ typedef struct fp8_wide_problem {
     int32_t kind;
     bool f16;
     bool invariant; /* the choice must not depend on m */
+    bool turned;    /* Y[m,n] = X[m,k] W[k,n]: dX, with W as a linear has it */
 } fp8_wide_problem;
 
 /* What keeps a linear of this plan from these kernels whatever X and Y are; NULL if nothing does.
@@ -41,9 +44,15 @@ bool fp8_wide_rounds_x(const fp8_linear_plan *plan);
 fp8_wide_problem fp8_wide_problem_of(const fp8_linear_plan *plan, int64_t m, bool f16,
                                      bool invariant);
 
+/* The same for dX of a plan; false: not for these kernels. */
+bool fp8_wide_dx_problem(const fp8_cuda_device *device, const fp8_linear_plan *plan, int64_t m,
+                         bool f16, bool invariant, fp8_wide_problem *out);
+
 /* Estimated time in us; negative: not for this problem. */
 float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *version,
                         const fp8_wide_problem *problem);
+/* The version of that name; NULL if there is none. */
+const fp8_wide_version *fp8_wide_find(const char *name);
 /* The version with the least estimate; NULL if there is none, or none for this device. */
 const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device,
                                         const fp8_wide_problem *problem);
@@ -61,6 +70,7 @@ typedef struct fp8_wide_matrices {
     const void *x;                        /* [m, x_stride], aligned to 16 bytes */
     const uint8_t *w;                     /* [n, w_stride], the same */
     const void *scale;                    /* of W, as wide_args.h says */
+    bool one_scale;                       /* [1] instead of [n] */
     const float *bias;                    /* [n] or NULL */
     void *y;                              /* [m, y_stride] */
     int64_t x_stride, w_stride, y_stride; /* elements from row to row */

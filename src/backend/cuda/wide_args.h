@@ -9,17 +9,19 @@
 #include "backend/cuda/sm90_args.h"
 
 typedef struct fp8_wide_args {
-    fp8_tensor_map w, x; /* boxes: 128 rows x a stage's columns, `tokens` x 64 */
+    fp8_tensor_map w, x; /* boxes: 128 rows x a stage's columns, or turned; `tokens` x 64 */
     const void *scales;  /* of W: fp32 [N], fp32 [N/128][K/128], or E8M0 [N][K/32] */
     const float *bias;   /* [N] or NULL */
     void *y;             /* [M, y_stride] */
     int64_t y_stride;
     int32_t m, n, k;
-    int32_t stages;    /* of the ring */
-    int32_t split;     /* blocks of a cluster, which share K; then it computes one tile */
-    int32_t group;     /* tiles down that are walked before the next one across */
-    int32_t y_dtype;   /* fp8_dtype */
-    int32_t bias_last; /* added to what was rounded to y_dtype */
+    int32_t stages;     /* of the ring */
+    int32_t split;      /* blocks of a cluster, which share K; then it computes one tile */
+    int32_t group;      /* tiles down that are walked before the next one across */
+    int32_t y_dtype;    /* fp8_dtype */
+    int32_t bias_last;  /* added to what was rounded to y_dtype */
+    int32_t scale_step; /* of fp32 [N]: 0 = one for all */
+    int32_t unused;
 } fp8_wide_args;
 FP8_ARGS_SIZE(fp8_wide_args, 384);
 
@@ -30,6 +32,9 @@ enum { FP8_WIDE_CHANNEL, FP8_WIDE_MX, FP8_WIDE_BLOCK, FP8_WIDE_KINDS };
 /* X(tokens): rows of X of a tile. */
 #define FP8_WIDE_TOKENS(X)       X(16) X(32) X(64) X(128) X(256)
 #define FP8_WIDE_BLOCK_TOKENS(X) X(16) X(32) X(64) X(128)
+/* The same for dX = dY W, where W lies turned. */
+#define FP8_WIDE_DX_TOKENS(X)       X(64) X(128) X(256)
+#define FP8_WIDE_DX_BLOCK_TOKENS(X) X(64) X(128)
 
 enum {
     FP8_WIDE_ROWS = 128,    /* of W of a tile */

@@ -4,26 +4,49 @@
 #include "backend/cuda/sm90.h"
 #include "backend/cuda/wide.h"
 
-#define VERSION(x, is_f16, name, which, t, s) \
-    {FP8_CUDA_gemm_wide_##x##_##name##_##t, is_f16, which, t, s},
-#define SPLITS(x, is_f16, name, which, t) \
-    VERSION(x, is_f16, name, which, t, 1) \
-    VERSION(x, is_f16, name, which, t, 2) \
-    VERSION(x, is_f16, name, which, t, 3) \
-    VERSION(x, is_f16, name, which, t, 4) VERSION(x, is_f16, name, which, t, 8)
-#define BF16_CHANNEL(t) SPLITS(bf16, false, channel, FP8_WIDE_CHANNEL, t)
-#define BF16_MX(t)      SPLITS(bf16, false, mx, FP8_WIDE_MX, t)
-#define BF16_BLOCK(t)   SPLITS(bf16, false, block, FP8_WIDE_BLOCK, t)
-#define F16_CHANNEL(t)  SPLITS(f16, true, channel, FP8_WIDE_CHANNEL, t)
-#define F16_BLOCK(t)    SPLITS(f16, true, block, FP8_WIDE_BLOCK, t)
+#include <string.h>
+
+#define VERSION(x, is_f16, name, which, t, s, turned) \
+    {"gemm_wide_" #x "_" #name "_" #t "_" #s,         \
+     FP8_CUDA_gemm_wide_##x##_##name##_##t,           \
+     is_f16,                                          \
+     which,                                           \
+     t,                                               \
+     s,                                               \
+     turned},
+#define SPLITS(x, is_f16, name, which, t, turned) \
+    VERSION(x, is_f16, name, which, t, 1, turned) \
+    VERSION(x, is_f16, name, which, t, 2, turned) \
+    VERSION(x, is_f16, name, which, t, 3, turned) \
+    VERSION(x, is_f16, name, which, t, 4, turned) VERSION(x, is_f16, name, which, t, 8, turned)
+#define BF16_CHANNEL(t) SPLITS(bf16, false, channel, FP8_WIDE_CHANNEL, t, false)
+#define BF16_MX(t)      SPLITS(bf16, false, mx, FP8_WIDE_MX, t, false)
+#define BF16_BLOCK(t)   SPLITS(bf16, false, block, FP8_WIDE_BLOCK, t, false)
+#define F16_CHANNEL(t)  SPLITS(f16, true, channel, FP8_WIDE_CHANNEL, t, false)
+#define F16_BLOCK(t)    SPLITS(f16, true, block, FP8_WIDE_BLOCK, t, false)
+#define DX(t)                                          \
+    SPLITS(bf16, false, dx, FP8_WIDE_CHANNEL, t, true) \
+    SPLITS(f16, true, dx, FP8_WIDE_CHANNEL, t, true)
+#define DX_BLOCK(t)                                        \
+    SPLITS(bf16, false, dx_block, FP8_WIDE_BLOCK, t, true) \
+    SPLITS(f16, true, dx_block, FP8_WIDE_BLOCK, t, true)
 static const fp8_wide_version versions[] = {
     FP8_WIDE_TOKENS(BF16_CHANNEL) FP8_WIDE_TOKENS(BF16_MX) FP8_WIDE_BLOCK_TOKENS(BF16_BLOCK)
-        FP8_WIDE_TOKENS(F16_CHANNEL) FP8_WIDE_BLOCK_TOKENS(F16_BLOCK)};
+        FP8_WIDE_TOKENS(F16_CHANNEL) FP8_WIDE_BLOCK_TOKENS(F16_BLOCK) FP8_WIDE_DX_TOKENS(DX)
+            FP8_WIDE_DX_BLOCK_TOKENS(DX_BLOCK)};
 enum { VERSIONS = sizeof versions / sizeof *versions };
 
 const fp8_wide_version *fp8_wide_at(size_t i)
 {
     return i < VERSIONS ? &versions[i] : NULL;
+}
+
+const fp8_wide_version *fp8_wide_find(const char *name)
+{
+    size_t i = 0;
+    while (i < VERSIONS && strcmp(versions[i].name, name) != 0)
+        i++;
+    return fp8_wide_at(i);
 }
 
 /* ---- what they can do ---- */
@@ -72,6 +95,24 @@ fp8_wide_problem fp8_wide_problem_of(const fp8_linear_plan *p, int64_t m, bool f
                               .invariant = invariant};
 }
 
+bool fp8_wide_dx_problem(const fp8_cuda_device *device, const fp8_linear_plan *p, int64_t m,
+                         bool f16, bool invariant, fp8_wide_problem *out)
+{
+    const int kind = kind_of(p);
+    const bool scales = kind == FP8_WIDE_BLOCK || (kind == FP8_WIDE_CHANNEL && p->scale_rows == 1);
+    if (device->facts.capability != 90 || p->code != FP8_E4M3FN || !scales || p->n % 16 ||
+        p->n == 0 || p->k == 0 || m > FP8_WIDE_MOST || p->n > FP8_WIDE_MOST || p->k > FP8_WIDE_MOST)
+        return false;
+    *out = (fp8_wide_problem){.m = (int32_t)m,
+                              .n = (int32_t)p->k,
+                              .k = (int32_t)p->n,
+                              .kind = kind,
+                              .f16 = f16,
+                              .invariant = invariant,
+                              .turned = true};
+    return true;
+}
+
 /* ---- how fast they are ---- */
 
 static int32_t up(int32_t n, int32_t by)
@@ -92,14 +133,11 @@ static float most(float a, float b)
 bool fp8_wide_plan_make(const fp8_cuda_device *device, const fp8_wide_version *v,
                         const fp8_wide_problem *p, fp8_wide_plan *out)
 {
-    enum { ALL_SHARED = 233472, RESERVED = 1024, LARGE_W = 32 << 20 };
+    enum { ALL_SHARED = 233472, RESERVED = 1024 };
     const int32_t stage = fp8_wide_stage(v->tokens);
     const int32_t tiles = up(p->n, FP8_WIDE_ROWS) * up(p->m, v->tokens);
-    /* Two on an SM, so that the next kernel's blocks begin beside these, unless there are other
-     * SMs for them, or W is so large that a longer ring gains more. */
-    const int32_t all = tiles * v->split, processors = device->facts.processors;
-    const bool alone = fp8_wide_per_sm(v->tokens, v->kind) == 1 || 2 * all <= processors ||
-                       (all <= processors && (int64_t)p->n * p->k > LARGE_W);
+    const bool alone = fp8_wide_per_sm(v->tokens, v->kind) == 1 || /* or there are not more */
+                       tiles <= fp8_sm90_clusters(device, v->split, 1);
     const int32_t room = alone ? FP8_WIDE_SHARED : ALL_SHARED / 2 - RESERVED - FP8_WIDE_STATIC;
     const int32_t at_once = fp8_sm90_clusters(device, v->split, alone ? 1 : 2);
     const int32_t need = up(up(p->k, v->split), fp8_wide_depth(v->tokens)) + 1;
@@ -140,11 +178,12 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
                      : v->tokens <= 128 ? 3
                                         : 4;
     fp8_wide_plan o;
-    if (v->kind != p->kind || v->f16 != p->f16)
+    if (v->kind != p->kind || v->f16 != p->f16 || v->turned != p->turned)
         return -1;
     if (p->invariant)
         return v->tokens == INVARIANT_TOKENS && v->split == 1 ? 1 : -1;
-    if (v->split > up(p->k, 128) || (v->tokens > 16 && p->m <= v->tokens / 2) ||
+    const int least_tokens = p->turned ? 64 : 16;
+    if (v->split > up(p->k, 128) || (v->tokens > least_tokens && p->m <= v->tokens / 2) ||
         (v->tokens < 128 && p->m > v->tokens) || (v->split > 1 && p->m > SPLIT_UP_TO) ||
         !fp8_wide_plan_make(device, v, p, &o))
         return -1;
@@ -153,8 +192,10 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
     const float tile = (float)o.blocks * block_us[v->kind][size] * beside + 0.012F * tokens;
     /* The blocks of the next kernel begin beside these if they leave SMs to them. */
     const float crowded = all * 2 <= sms ? 0 : all < sms ? 3 * all / sms : 3;
-    return 2.5F + most(bytes_of(p) / 4.1e6F, (float)o.waves * tile) +
-           (v->split > 1 ? 0.4F + 0.02F * tokens + crowded + 3 * (float)(o.waves - 1) : 0);
+    if (v->split == 1)
+        return 2.5F + most(bytes_of(p) / 4.1e6F, (float)o.waves * tile);
+    return 2.9F + 0.02F * tokens + 3 * (float)(o.waves - 1) +
+           most(bytes_of(p) / 4.1e6F, (float)o.waves * tile + crowded);
 }
 
 const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device, const fp8_wide_problem *p)

@@ -53,16 +53,20 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
         .group = group_of(v, p),
         .y_dtype = (int32_t)m->y_dtype,
         .bias_last = m->bias && m->bias_last,
+        .scale_step = !m->one_scale,
     };
-    const map_of w = {m->w,
-                      p->n,
-                      p->k,
-                      m->w_stride,
-                      FP8_WIDE_ROWS,
-                      depth,
-                      FP8_CU_MAP_U8,
-                      depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
-                      1};
+    const map_of straight = {m->w,
+                             p->n,
+                             p->k,
+                             m->w_stride,
+                             FP8_WIDE_ROWS,
+                             depth,
+                             FP8_CU_MAP_U8,
+                             depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
+                             1};
+    const map_of turned = {m->w,  p->k,          p->n,          m->w_stride,
+                           depth, FP8_WIDE_ROWS, FP8_CU_MAP_U8, FP8_CU_MAP_SWIZZLE_128,
+                           1};
     const map_of x = {
         m->x, p->m, p->k, m->x_stride, v->tokens, 64, FP8_CU_MAP_BF16, FP8_CU_MAP_SWIZZLE_128,
         2}; /* a copy of 16 bits, whatever they mean */
@@ -73,7 +77,7 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
         .cluster = (uint32_t)v->split,
         .dependent = true,
     };
-    FP8_TRY(make_map(device, &w, &a.w, err));
+    FP8_TRY(make_map(device, v->turned ? &turned : &straight, &a.w, err));
     FP8_TRY(make_map(device, &x, &a.x, err));
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }

@@ -45,7 +45,7 @@ static bool invariant(const fp8_context *ctx)
 }
 
 const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operands *o,
-                                      fp8_wide_problem *problem)
+                                      const char *wanted, fp8_wide_problem *problem)
 {
     const bool rounds = fp8_wide_rounds_x(&l->plan);
     const fp8_tensor x = rounds ? widened(&l->plan, o->x->shape[0], o->room) : *o->x;
@@ -53,7 +53,12 @@ const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operan
         (rounds && o->scales->dtype != FP8_E8M0FNU))
         return NULL;
     *problem = fp8_wide_problem_of(&l->plan, x.shape[0], x.dtype == FP8_F16, invariant(l->ctx));
-    return fp8_wide_choose(l->ctx->cuda, problem);
+    if (!wanted)
+        return fp8_wide_choose(l->ctx->cuda, problem);
+    const fp8_wide_version *v = fp8_wide_find(wanted);
+    const bool able = v && l->ctx->cuda->module.functions[v->kernel] &&
+                      fp8_wide_estimate(l->ctx->cuda, v, problem) >= 0;
+    return able ? v : NULL;
 }
 
 fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
@@ -78,6 +83,31 @@ fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
         FP8_TRY(fp8_cuda_enqueue_dequantize(l->ctx->cuda, l->plan.desc.x.grid, o->codes, o->scales,
                                             &x, stream, err));
     return fp8_wide_launch(l->ctx->cuda, version, problem, &m, stream, err);
+}
+
+fp8_status fp8_wide_run_dx(const fp8_linear *l, const fp8_tensor *dy, const fp8_tensor *dx,
+                           void *stream, bool *done, fp8_error *err)
+{
+    const fp8_cuda_device *device = l->ctx->cuda;
+    fp8_wide_problem problem;
+    const fp8_wide_version *v = NULL;
+    if (dy->shape[0] > 0 && is_read(dy) && is_written(dx) &&
+        fp8_wide_dx_problem(device, &l->plan, dy->shape[0], dy->dtype == FP8_F16, invariant(l->ctx),
+                            &problem))
+        v = fp8_wide_choose(device, &problem);
+    *done = v != NULL;
+    if (!v)
+        return FP8_OK;
+    const fp8_wide_matrices m = {.x = dy->data,
+                                 .w = l->cuda->codes,
+                                 .scale = l->cuda->w_scale,
+                                 .one_scale = true,
+                                 .y = dx->data,
+                                 .x_stride = dy->stride[0],
+                                 .w_stride = l->cuda->ld,
+                                 .y_stride = dx->stride[0],
+                                 .y_dtype = dx->dtype};
+    return fp8_wide_launch(device, v, &problem, &m, stream, err);
 }
 
 /* ---- explain ---- */
@@ -127,7 +157,7 @@ void fp8_wide_explain(const fp8_context *ctx, const fp8_linear_plan *p, int64_t 
     char parts[64] = "";
     if (v->split > 1)
         snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
-    *out = (fp8_candidate){fp8_cuda_kernel_at(v->kernel)->function, "sm_90a", i == 0, ""};
+    *out = (fp8_candidate){v->name, "sm_90a", i == 0, ""};
     snprintf(out->reason, sizeof out->reason,
              "estimated %.1f us; w becomes 16 bits on its way; tiles of %dx%d%s",
              (double)estimate_of(ctx, &problem, at), v->tokens, FP8_WIDE_ROWS, parts);

@@ -17,14 +17,20 @@ typedef struct fp8_wide_operands {
 /* Bytes of the workspace for X in bf16 where it is made of codes, else 0; false: not in memory. */
 bool fp8_wide_room(const fp8_linear_plan *plan, int64_t m, uint64_t *bytes);
 
-/* The version for a run and its problem; NULL if there is none. */
+/* The version for a run, that of the name `wanted` unless it is NULL, and its problem; NULL if
+ * there is none. */
 const fp8_wide_version *fp8_wide_pick(const fp8_linear *linear, const fp8_wide_operands *operands,
-                                      fp8_wide_problem *problem);
+                                      const char *wanted, fp8_wide_problem *problem);
 /* Enqueues what was picked, after X in bf16 where it is made of codes, which are there. Errors:
  * those of fp8_cuda_launch. */
 fp8_status fp8_wide_run(const fp8_linear *linear, const fp8_wide_operands *operands,
                         const fp8_wide_version *version, const fp8_wide_problem *problem,
                         void *stream, fp8_error *err);
+
+/* Enqueues dX[m,k] = dY[m,n] W; *done is false where no version can, and then nothing is. Errors:
+ * those of fp8_cuda_launch. */
+fp8_status fp8_wide_run_dx(const fp8_linear *linear, const fp8_tensor *dy, const fp8_tensor *dx,
+                           void *stream, bool *done, fp8_error *err);
 
 /* How many versions can do m rows of X in a dtype. */
 int64_t fp8_wide_count(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m, fp8_dtype x);

@@ -14,7 +14,11 @@
  * may split K: its sums then pass through shared memory, each block adds those of some tokens in
  * the order of the blocks, so the bits are always the same. Sums are fp32 as the tensor cores make
  * them (truncated); with BLOCK each 128 columns are added in fp32, times their scale. Powers of two
- * (MX) are multiplied into W: exact while the product is a number of bf16. */
+ * (MX) are multiplied into W: exact while the product is a number of bf16.
+ *
+ * TURNED computes dX = dY W: W is [K,N] then and lies in a stage as it does in memory, 128 of N
+ * wide. Two bytes side by side are of two rows of the product, 2i and 2i + 1 for what the tensor
+ * cores take for rows i and i + 8. */
 #ifndef FP8_KERNELS_GEMM_WIDE_CUH
 #define FP8_KERNELS_GEMM_WIDE_CUH
 
@@ -77,6 +81,25 @@ DEV uint16_t wide_codes(uint32_t address)
     uint16_t two;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(two) : "r"(address));
     return two;
+}
+
+/* A's four registers of 16 columns: from two rows, `below` bytes apart. */
+template <bool BF16> DEV void wide_straight(uint32_t (&f)[4], uint32_t at, uint32_t below)
+{
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        f[e] = wide_two<BF16>(wide_codes(at + e % 2 * below + e / 2 * 8));
+}
+/* The same from 16 rows of W as it lies, two of which are side by side for a thread. */
+template <bool BF16> DEV void wide_turned(uint32_t (&f)[4], uint32_t at, const uint32_t (&rows)[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint32_t even = wide_codes(at + rows[0] + half * (8 * 128)),
+                       odd = wide_codes(at + rows[1] + half * (8 * 128));
+        f[2 * half] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0040));
+        f[2 * half + 1] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0051));
+    }
 }
 
 /* ---- the last step ---- */
@@ -144,7 +167,7 @@ template <int TOK> DEV wide_tile wide_place(const fp8_wide_args &a, int t)
     return {(g * a.group + in - col * rows) * TOK, col * FP8_WIDE_ROWS};
 }
 
-template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &a)
+template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp8_wide_args &a)
 {
     using c = wide_cfg<TOK, KIND>;
     constexpr int R = c::R, J = c::J, STEPS = c::STEPS;
@@ -157,7 +180,8 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
     const int blocks = (a.k + 127) / 128, first = blocks * rank / split,
               mine = blocks * (rank + 1) / split - first; /* of 128 columns */
     const int ns = c::PER_128 == 1 ? mine : (a.k + c::DEPTH - 1) / c::DEPTH;
-    const int tiles = ((a.m + TOK - 1) / TOK) * ((a.n + FP8_WIDE_ROWS - 1) / FP8_WIDE_ROWS);
+    const int across = (a.n + FP8_WIDE_ROWS - 1) / FP8_WIDE_ROWS,
+              tiles = (a.m + TOK - 1) / TOK * across;
     const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0);
     const uint32_t full_bar = __shfl_sync(~0u, smem_u32(full), 0),
                    empty_bar = __shfl_sync(~0u, smem_u32(empty), 0);
@@ -185,8 +209,9 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
             const uint64_t policy = a.m <= TOK ? policy_evict_first() : policy_evict_normal();
             auto load_w = [&](int slot, int n0, int s) {
                 mbar_expect_tx_if(lead, full_bar + slot * 8, c::STAGE);
-                tma_2d_hint_if(lead, ring + slot * c::STAGE + c::X, &a.w,
-                               first * 128 + s * c::DEPTH, n0, full_bar + slot * 8, policy);
+                const int k = first * 128 + s * c::DEPTH;
+                tma_2d_hint_if(lead, ring + slot * c::STAGE + c::X, &a.w, TURNED ? n0 : k,
+                               TURNED ? k : n0, full_bar + slot * 8, policy);
             };
             auto load_x = [&](int slot, int m0, int s) {
 #pragma unroll
@@ -229,9 +254,14 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
         if (c::LONE)
             reg_inc<240>();
         const int wg = warp / 4, w = warp % 4, t128 = tid % 128, g = lane / 4, q = lane % 4;
-        const int row = w * 16 + g; /* of the group; and 8 more */
-        const uint32_t codes = ring + c::X + (uint32_t)((wg * 64 + row) * c::DEPTH + 2 * q);
+        /* Rows of the group: this one, and `other` more. */
+        const int row = w * 16 + (TURNED ? 2 * g : g), other = TURNED ? 1 : 8;
+        const uint32_t codes =
+            ring + c::X +
+            (uint32_t)(TURNED ? 2 * q * 128 + 2 * g : (wg * 64 + row) * c::DEPTH + 2 * q);
         const uint32_t swizzle = c::DEPTH == 128 ? g * 16 : g / 2 * 16;
+        const uint32_t turned[2] = {(uint32_t)((wg * 4 + w) ^ (2 * q)) * 16,
+                                    (uint32_t)((wg * 4 + w) ^ (2 * q + 1)) * 16 + 128};
         const uint32_t b_lo = (ring >> 4) + 0x10000;
         const int bytes = a.y_dtype == FP8_F32 ? 4 : 2;
         const bool aligned = ((uintptr_t)a.y | (uint64_t)(a.y_stride * bytes)) % (4 * bytes) == 0;
@@ -248,12 +278,15 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
             float scale[2], bias[2]; /* asked for now, used after the main loop */
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const int n = n0 + row + 8 * e;
-                scale[e] = KIND == FP8_WIDE_CHANNEL && n < a.n ? ((const float *)a.scales)[n] : 1;
+                const int n = n0 + row + other * e;
+                scale[e] = KIND == FP8_WIDE_CHANNEL && n < a.n
+                               ? ((const float *)a.scales)[n * a.scale_step]
+                               : 1;
                 bias[e] = a.bias && n < a.n ? a.bias[n] : -0.0f; /* which changes nothing */
             }
-            const float *block_scale =
-                (const float *)a.scales + (int64_t)(at.n / FP8_WIDE_ROWS) * blocks + first;
+            const float *block_scale = (const float *)a.scales +
+                                       (TURNED ? (int64_t)first * across + at.n / FP8_WIDE_ROWS
+                                               : (int64_t)(at.n / FP8_WIDE_ROWS) * blocks + first);
             /* Exponents: of the warp's 16 rows for two blocks of 128 columns, 4 each. */
             const int mx_row = min(n0 + w * 16 + lane % 16, a.n - 1);
             const uint32_t *exponents =
@@ -285,7 +318,8 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
                     }
                 }
                 if (KIND == FP8_WIDE_BLOCK && s % 32 == 0)
-                    by = s + lane < ns ? __ldg(block_scale + s + lane) : 0;
+                    by =
+                        s + lane < ns ? __ldg(block_scale + (s + lane) * (TURNED ? across : 1)) : 0;
                 mbar_wait(full_bar + slot * 8, phase);
                 const uint32_t from = codes + slot * c::STAGE;
                 const uint32_t b = b_lo + slot * (c::STAGE / 16);
@@ -295,11 +329,11 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
 #pragma unroll
                     for (int i = 0; i < STEPS; i++) {
                         const int step = h * STEPS + i;
-                        const uint32_t chunk = from + ((uint32_t)(step * 16) ^ swizzle);
-#pragma unroll
-                        for (int e = 0; e < 4; e++)
-                            f[i][e] = wide_two<BF16>(
-                                wide_codes(chunk + e % 2 * (8 * c::DEPTH) + e / 2 * 8));
+                        if (TURNED)
+                            wide_turned<BF16>(f[i], from + (uint32_t)step * (16 * 128), turned);
+                        else
+                            wide_straight<BF16>(f[i], from + ((uint32_t)(step * 16) ^ swizzle),
+                                                8 * c::DEPTH);
                         if (KIND == FP8_WIDE_MX)
 #pragma unroll
                             for (int e = 0; e < 4; e++)
@@ -358,7 +392,7 @@ template <int TOK, int KIND, bool BF16> DEV void wide_body(const fp8_wide_args &
                         y[e] = wide_round(y[e], a.y_dtype);
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    buffer[(2 * q + e % 2) * c::LINE + row + e / 2 * 8] =
+                    buffer[(2 * q + e % 2) * c::LINE + row + e / 2 * other] =
                         __fadd_rn(y[e], bias[e / 2]);
                 bar_named(4 + wg, 128);
                 const int m = at.m + 8 * j + t128 / 16, n = n0 + t128 % 16 * 4;
