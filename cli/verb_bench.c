@@ -213,10 +213,21 @@ static int bench_shapes(const cli_args *args, const cli_shapes *shapes)
     return code;
 }
 
+/* Options that only quantize takes. */
+static int check_subject(const cli_args *args)
+{
+    const char *option = args->numerics != NULL ? "numerics" : args->dtype != NULL ? "dtype" : NULL;
+    if (option == NULL || strcmp(args->paths[0], "linear") != 0)
+        return CLI_DONE;
+    return cli_usage_error("bench linear does not take --%s, which is for bench quantize", option);
+}
+
 int cli_run_bench(const cli_args *args)
 {
     cli_shapes shapes = {0};
-    int code = cli_collect_shapes(args, &shapes);
+    int code = check_subject(args);
+    if (code == CLI_DONE)
+        code = cli_collect_shapes(args, &shapes);
     if (code == CLI_DONE)
         code = bench_shapes(args, &shapes);
     cli_shapes_free(&shapes);

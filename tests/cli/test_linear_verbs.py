@@ -141,6 +141,8 @@ class LinearVerbs(command.Case):
             (["bench", "linear", "--m", "1,x"], ["--m", "1,x"]),
             (["bench", "linear", "--m", "-1"], ["--m", "-1"]),
             (["bench", "linear", "--seconds", "0"], ["--seconds", "0"]),
+            (["bench", "linear", "--numerics", "vllm"], ["bench linear", "--numerics", "bench quantize"]),
+            (["bench", "linear", "--dtype", "f16"], ["bench linear", "--dtype", "bench quantize"]),
         ]:
             self.fails(*arguments, code=2, says=says)
 
