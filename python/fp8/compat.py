@@ -44,10 +44,15 @@ def _quantize(x: Tensor, grid: tuple[int, int], rule: str = "vllm", **options: A
     return numbers.quantize(x, grid, rule=rule, nan="original", context=ops.context, **options)
 
 
+def _of(scale: Tensor, rows: int, cols: int) -> Tensor:
+    """A column of scales of a matrix [rows, cols]; of one without elements there are none."""
+    return scale.reshape(-1, 1)[:rows, :cols]
+
+
 def _static_grid(x: Tensor, scale: Tensor, group_shape: Sequence[int] | None) -> tuple[tuple[int, int], Tensor]:
     """The grid that a given scale has on x[M,K], and the scale as a matrix."""
     if scale.numel() == 1 and scale.dim() < 2:
-        return (0, 0), scale.reshape(1, 1)
+        return (0, 0), _of(scale, *x.shape)
     if scale.dim() == 1:
         if group_shape is None or tuple(group_shape) not in ((-1, 1), (1, -1)):
             raise ValueError(f"scale has shape {list(scale.shape)}: group_shape must say whether (-1, 1) or (1, -1)")
@@ -133,8 +138,7 @@ def per_tensor_dequantize(tensor: Tensor, inv_scale: float | Tensor) -> Tensor:
     if scale.numel() != 1:
         raise ValueError(f"inv_scale has shape {list(scale.shape)}, must be one number")
     dtype = torch.float16 if scale.dim() == 0 else torch.promote_types(torch.float16, scale.dtype)
-    scales = scale.reshape(1, 1)[:, :tensor.numel()]  # of no codes there are none
-    y = dequantize(tensor.reshape(1, -1), scales, dtype=dtype, context=ops.context)
+    y = dequantize(tensor.reshape(1, -1), _of(scale, 1, tensor.numel()), dtype=dtype, context=ops.context)
     return y.reshape(tensor.shape)
 
 
@@ -225,13 +229,12 @@ def maybe_create_device_identity() -> None:
 def _scaled_mm(epilogue: Epilogue, qinput: Tensor, weight: Tensor, out_dtype: torch.dtype, scale_a: Tensor, scale_b: Tensor,
                bias: Tensor | None, output_shape: Sequence[int]) -> Tensor:
     """y[output_shape] = (scale_a qinput[M,K]) (weight[K,N] scale_b) + bias. Rows that only pad qinput are cut off first."""
-    rows = math.prod(output_shape[:-1])
-    a, b = (1 if scale.numel() > 1 else 0 for scale in (scale_a, scale_b))
-    x_scales = scale_a.reshape(-1, 1)[:rows] if a else scale_a.reshape(1, 1)
+    rows, (cols, n) = math.prod(output_shape[:-1]), weight.shape
+    a, b = (int(scale.numel() != 1) for scale in (scale_a, scale_b))
     desc = _c.LinearDesc(activation=Activation.CODES, x=QuantizeDesc(grid=Grid(a, 0), nan=NanPolicy.PROPAGATE),
                          w=QuantizeDesc(grid=Grid(b, 0)), epilogue=epilogue)
-    y = matmul(qinput[:rows], weight.t(), scale_b.reshape(-1, 1), bias, x_scales=x_scales, desc=desc, out=out_dtype,
-               context=ops.context)
+    y = matmul(qinput[:rows], weight.t(), _of(scale_b, n, cols), bias, x_scales=_of(scale_a, rows, cols), desc=desc,
+               out=out_dtype, context=ops.context)
     return y.view(*output_shape)
 
 
@@ -279,8 +282,8 @@ def w8a8_block_fp8_matmul(A: Tensor, B: Tensor, As: Tensor, Bs: Tensor, block_si
                           output_dtype: torch.dtype = torch.float16) -> Tensor:
     """y[..,N] = A[..,K] B[N,K]^T of codes, As a scale for 1 x block_size[1], Bs one for a block."""
     x = A.reshape(-1, A.shape[-1])
-    y = matmul(x, B, Bs, x_scales=As.reshape(x.shape[0], -1), x_grid=(1, block_size[1]), w_grid=(block_size[0], block_size[1]),
-               out=output_dtype, context=ops.context)
+    y = matmul(x, B, Bs, x_scales=As.reshape(x.shape[0], As.shape[-1]), x_grid=(1, block_size[1]),
+               w_grid=(block_size[0], block_size[1]), out=output_dtype, context=ops.context)
     return y.reshape(*A.shape[:-1], B.shape[0])
 
 

@@ -263,6 +263,21 @@ class Products(Case):
                 checked += 1
         self.assertGreater(checked, 20)
 
+    def test_no_rows(self):
+        weight = torch.ones(32, 16).to(torch.float8_e4m3fn).t()
+        per_token = torch.tensor([[0.5]] * 32)
+        for lead in ((0,), (2, 0, 3)):
+            x = torch.empty(*lead, 16, dtype=torch.bfloat16)
+            for cutlass, token, pad, scale, weight_scale in itertools.product(
+                    (False, True), (False, True), (False, True), (None, torch.tensor([0.1])), (per_token[:1, 0], per_token)):
+                y = compat.Fp8LinearOp(cutlass, token, pad).apply(x, weight, weight_scale, input_scale=scale)
+                self.assertEqual((y.shape, y.dtype), ((*lead, 32), torch.bfloat16))
+            codes, scales = compat.per_token_group_quant_fp8(x, 16)
+            y = compat.w8a8_block_fp8_matmul(codes, weight.t(), scales, torch.ones(2, 1), [16, 16])
+            self.assertEqual(y.shape, (*lead, 32))
+        codes, _ = compat.scaled_fp8_quant(x.reshape(0, 16), torch.tensor(0.1), num_token_padding=17)
+        self.assertTrue(torch.equal(codes.view(torch.uint8), torch.zeros(17, 16, dtype=torch.uint8)))
+
     def test_block_matmul(self):
         for name, block in (("mm_m4_n256_k256_exact", (128, 128)), ("mm_m7_n136_k272_exact", (128, 128))):
             t, _ = vectors("block/" + name)
