@@ -360,8 +360,8 @@ FP8_API fp8_status fp8_cast(const fp8_context *ctx, const void *src, fp8_dtype s
  * Y[M,N] = X[M,K] W[N,K]^T + bias[N]. One description serves the one-shot fp8_matmul and the
  * prepared fp8_linear. Sums are fp32; their order depends on K, the scheme and the kernel, never on
  * the number of threads; docs/numerics.md has the formulas and the error bound.
- * The tensor cores of compute capability 9.0 sum 128 columns in 13 bits before that: Y in bf16 from
- * codes of both is within 1e-3 of the sum of |x| |w| there, other Y within the bound.
+ * The tensor cores of compute capability 9.0 sum 128 columns in 13 bits before that: Y in bf16 or
+ * fp16 from codes of both is within 1e-3 of the sum of |x| |w| there, Y in fp32 within the bound.
  */
 
 /* What happens to X before it is multiplied. */

@@ -48,6 +48,7 @@ fp8_status version_launch(const fp8_context *ctx, int i, const version_product *
         .x = p->x,
         .w = p->w,
         .y = p->y,
+        .y_dtype = FP8_BF16,
         .x_stride = p->k,
         .w_stride = p->k,
         .y_stride = p->n,

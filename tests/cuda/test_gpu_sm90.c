@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_gpu_sm90.c - every version of the fast kernels, chosen or not, on shapes around the edges of
- * its tiles: within 1e-3 of the sum of |x w|, which is what tensor cores may lose that align 32
- * products and truncate at 13 bits, added in fp32 every 128 columns (fast ones: more, with K); and
- * bf16's rounding. Data of both signs and of one, with bias, in guarded memory full of NaN; odd
- * strides of Y. */
+ * its tiles: within 1e-3 (Y in fp32: 1.25e-3) of the sum of |x w|, which is what tensor cores may
+ * lose that align 32 products and truncate at 13 bits, added in fp32 every 128 columns (fast ones:
+ * more, with K); and Y's rounding. Data of both signs and of one, with bias, in guarded memory full
+ * of NaN; odd strides of Y, and each dtype of it. */
 #include "backend/cuda/sm90.h"
 #include "base/context.h"
 #include "base/size.h"
@@ -131,36 +131,54 @@ typedef struct operands {
 } operands;
 
 /* Of the sum of |x w|: what is lost when all of K is summed in 13 bits grows with K, most of all
- * where the sum grows, too. */
-static double coarseness(const problem *q, bool fast)
+ * where the sum grows, too. 1.03e-3 was seen where no rounding of Y hides it. */
+static double coarseness(const problem *q, bool fast, fp8_dtype y)
 {
-    return 1e-3 + (fast ? (q->one_sign ? 2.5e-5 : 5e-7) * q->p.k : 0);
+    return (y == FP8_F32 ? 1.25e-3 : 1e-3) + (fast ? (q->one_sign ? 2.5e-5 : 5e-7) * q->p.k : 0);
+}
+
+static double y_at(const fp8_tensor *y, int64_t i, int64_t j)
+{
+    const int64_t at = i * y->stride[0] + j;
+    if (y->dtype == FP8_F32)
+        return ((const float *)y->data)[at];
+    const uint16_t bits = ((const uint16_t *)y->data)[at];
+    return y->dtype == FP8_F16 ? fp8_f16_to_f32(bits) : fp8_bf16_to_f32(bits);
+}
+
+/* Half a unit in the last place of a number about 1. */
+static double rounding(fp8_dtype y)
+{
+    return y == FP8_F32 ? 0x1p-22 : y == FP8_F16 ? 0x1p-11 : 0x1p-8;
 }
 
 static void check(const problem *q, const fp8_tensor *y, bool fast, const char *name)
 {
-    const uint16_t *got = y->data;
+    const char *dtype = fp8_dtype_name(y->dtype);
     for (int64_t i = 0; i < q->p.m; i++)
         for (int64_t j = 0; j < q->p.n; j++)
-            if (isnan(fp8_bf16_to_f32(got[i * y->stride[0] + j])))
-                fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is NaN", name, q->p.m, q->p.n, q->p.k,
-                         (long long)i, (long long)j);
+            if (isnan(y_at(y, i, j)))
+                fail_msg("%s, %s, [%d,%d,%d]: y[%lld,%lld] is NaN", name, dtype, q->p.m, q->p.n,
+                         q->p.k, (long long)i, (long long)j);
     for (int64_t s = 0; s < q->samples; s++) {
         const int64_t i = q->at[s] / q->p.n, j = q->at[s] % q->p.n;
-        const double value = fp8_bf16_to_f32(got[i * y->stride[0] + j]);
-        const double bound =
-            coarseness(q, fast) * q->size[s] + 0x1p-8 * 1.01 * fabs(q->exact[s]) + 1e-30;
+        const double value = y_at(y, i, j);
+        const double bound = coarseness(q, fast, y->dtype) * q->size[s] +
+                             rounding(y->dtype) * 1.01 * fabs(q->exact[s]) +
+                             (y->dtype == FP8_F16 ? 0x1p-25 : 1e-30);
         if (!(fabs(value - q->exact[s]) <= bound))
-            fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name, q->p.m,
-                     q->p.n, q->p.k, (long long)i, (long long)j, value, q->exact[s], bound);
+            fail_msg("%s, %s, [%d,%d,%d]: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name,
+                     dtype, q->p.m, q->p.n, q->p.k, (long long)i, (long long)j, value, q->exact[s],
+                     bound);
     }
 }
 
-static void run(const problem *q, const operands *o, const fp8_sm90_version *v, int64_t y_stride)
+static void run(const problem *q, const operands *o, const fp8_sm90_version *v, fp8_dtype dtype,
+                int64_t y_stride)
 {
     const char *name = fp8_cuda_kernel_at(v->kernel)->function;
-    uint16_t *memory = malloc((size_t)(q->p.m * y_stride) * sizeof *memory);
-    fp8_tensor y = fp8_matrix(memory, FP8_BF16, q->p.m, q->p.n);
+    float *memory = malloc((size_t)(q->p.m * y_stride) * sizeof *memory);
+    fp8_tensor y = fp8_matrix(memory, dtype, q->p.m, q->p.n);
     fp8_error err;
     y.stride[0] = y_stride;
     gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
@@ -168,6 +186,7 @@ static void run(const problem *q, const operands *o, const fp8_sm90_version *v, 
         .x = o->x.t.data,
         .w = o->w.t.data,
         .y = yd.t.data,
+        .y_dtype = dtype,
         .x_stride = q->p.k,
         .w_stride = q->p.k,
         .y_stride = y_stride,
@@ -183,7 +202,8 @@ static void run(const problem *q, const operands *o, const fp8_sm90_version *v, 
     free(memory);
 }
 
-/* Every version that can do a problem; its Y contiguous, or with rows apart by an odd number. */
+/* Every version that can do a problem, in bf16 and another dtype; its Y contiguous, or with rows
+ * apart by an odd number. */
 static long check_problem(const problem *q, bool apart)
 {
     operands o = {gpu_tensor_new(gpu, &q->x, 0), gpu_tensor_new(gpu, &q->w, 0),
@@ -196,8 +216,9 @@ static long check_problem(const problem *q, bool apart)
         if (v->block != q->p.block || fp8_sm90_estimate(gpu->cuda, v, &q->p) < 0 ||
             (only && !strstr(fp8_cuda_kernel_at(v->kernel)->function, only)))
             continue;
-        run(q, &o, v, apart ? q->p.n + 3 : q->p.n);
-        cases++;
+        const fp8_dtype dtypes[] = {FP8_BF16, i & 1 ? FP8_F16 : FP8_F32};
+        for (int d = 0; d < 2; d++, cases++)
+            run(q, &o, v, dtypes[d], apart ? q->p.n + 3 : q->p.n);
     }
     gpu_tensor *all[] = {&o.x, &o.w, &o.x_scale, &o.w_scale, &o.bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -337,8 +337,10 @@ static const char *matrices_lack(const call *c, const fp8_tensor *y)
         return "for x and w in e4m3fn";
     if (x->stride[1] != 1 || !is_aligned(x->data, x->stride[0]) || x->shape[0] > FP8_SM90_MOST)
         return "for rows of x that are aligned to 16 bytes";
-    if (y->dtype != FP8_BF16 || y->stride[1] != 1 || (uintptr_t)y->data % 2)
-        return "for y in bf16 with contiguous rows";
+    if (y->stride[1] != 1 || (uintptr_t)y->data % (size_t)(fp8_dtype_bits(y->dtype) / 8))
+        return "for y with contiguous rows";
+    if (y->dtype == FP8_F32 && l->plan.desc.accumulation != FP8_ACCUMULATION_FAST)
+        return "for y in bf16 and fp16, or sums in 13 bits: fp32 promises more";
     if (l->has_bias && l->plan.desc.epilogue == FP8_EPILOGUE_BIAS_LAST)
         return "for one rounding, not for a bias that comes last";
     return NULL;
@@ -413,6 +415,7 @@ static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *e
         .x = c->codes.data,
         .w = l->cuda->codes,
         .y = y->data,
+        .y_dtype = y->dtype,
         .x_stride = c->codes.stride[0],
         .w_stride = l->cuda->ld,
         .y_stride = y->stride[0],

@@ -70,6 +70,7 @@ bool fp8_sm90_plan_small(const fp8_cuda_device *device, const fp8_sm90_version *
 typedef struct fp8_sm90_matrices {
     const uint8_t *x, *w;
     void *y;
+    fp8_dtype y_dtype; /* BF16, F16 or F32 */
     int64_t x_stride, w_stride, y_stride; /* elements from row to row */
     fp8_sm90_scales scales;
 } fp8_sm90_matrices;

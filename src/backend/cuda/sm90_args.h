@@ -2,7 +2,8 @@
  *
  * sm90_args.h - what gemm_small.cu and gemm_large.cu are told, and the lists of their instances
  * with the sizes that host and kernels must agree about; see kernel_args.h. All matrices are
- * row-major: X[M,K] and W[N,K] e4m3fn, Y[M,N] bf16. */
+ * row-major: X[M,K] and W[N,K] e4m3fn, Y[M,N] in y_dtype: bf16,
+ * fp16 or fp32. */
 #ifndef FP8_BACKEND_CUDA_SM90_ARGS_H
 #define FP8_BACKEND_CUDA_SM90_ARGS_H
 
@@ -48,14 +49,14 @@ typedef struct fp8_large_args {
     fp8_tensor_map x, w, y;  /* boxes: rows / across x 128, cols / down x 128, 64 x slab */
     fp8_tensor_map x_scales; /* block: a box is `rows` scales of one k block */
     fp8_sm90_scales scales;
-    void *y_plain; /* set where a bulk copy cannot store Y */
+    void *y_plain; /* set where a bulk copy cannot store Y; it never stores fp32 */
     int64_t y_stride;
     int32_t m, n, k;
     int32_t group;               /* tiles down that are walked before the next ones across */
     int32_t late;                /* k blocks by which the second group of warps starts later */
     int32_t down, across;        /* tiles of a cluster in all */
     fp8_divider per, full, last; /* by group * across, by group, by the rows of the last group */
-    int32_t unused;
+    int32_t y_dtype;             /* fp8_dtype */
 } fp8_large_args;
 FP8_ARGS_SIZE(fp8_large_args, 640);
 
@@ -149,8 +150,8 @@ typedef struct fp8_small_args {
     int32_t m, n, k;
     int32_t stages, prefetch; /* of the ring; and past it, asked into L2 at the start */
     int32_t x_rows;           /* of the box of X: min(m, tokens), so that no box lies outside */
-    int32_t by_bulk;          /* Y is stored through its map */
-    int32_t unused;
+    int32_t by_bulk;          /* Y is stored through its map, where tiles are wide; not fp32 */
+    int32_t y_dtype;          /* fp8_dtype */
 } fp8_small_args;
 FP8_ARGS_SIZE(fp8_small_args, 640);
 

@@ -54,7 +54,7 @@ static void describe_version(const fp8_sm90_version *v, float estimate, const fp
     const bool measured = row && v == fp8_sm90_at((size_t)row->version);
     *out = (fp8_candidate){v->name, "sm_90a", 0, ""};
     snprintf(out->reason, sizeof out->reason,
-             "%s %.1f us%s, for y in bf16; tiles of %dx%d%s, %d block%s an SM",
+             "%s %.1f us%s, for y in bf16 or fp16; tiles of %dx%d%s, %d block%s an SM",
              measured ? "measured" : "estimated",
              measured ? row->ns * 1e-3
                       : (double)(last ? estimate - FP8_SM90_LAST_RESORT : estimate),

@@ -54,10 +54,10 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
     return make_map(device, &of, out, err);
 }
 
-/* Whether bulk copies can store Y. */
+/* Whether bulk copies can store Y: 16 bits an element, whatever they mean. */
 static bool stores_by_bulk(const fp8_sm90_matrices *m)
 {
-    return (uintptr_t)m->y % 16 == 0 && m->y_stride % 8 == 0;
+    return m->y_dtype != FP8_F32 && (uintptr_t)m->y % 16 == 0 && m->y_stride % 8 == 0;
 }
 
 static fp8_divider divider(int32_t d)
@@ -102,6 +102,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .per = divider(group * across),
         .full = divider(group),
         .last = divider(down % group ? down % group : group),
+        .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)((tiles < most ? tiles : most) * cluster)},
@@ -141,6 +142,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .prefetch = PREFETCHED,
         .x_rows = p->m < v->cols ? p->m : v->cols,
         .by_bulk = stores_by_bulk(m),
+        .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)(plan.clusters * v->split)},

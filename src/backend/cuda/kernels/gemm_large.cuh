@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm_large.cuh - Y[M,N] (bf16) = X[M,K] . W[N,K]^T (e4m3fn) + bias for many rows of X, K % 16 ==
+ * gemm_large.cuh - Y[M,N] = X[M,K] . W[N,K]^T (e4m3fn) + bias for many rows of X, K % 16 ==
  * 0; persistent, warp-specialised, on sm_90a. Sums of 128 columns are made by the tensor cores and
  * added in fp32, times their 1x128 and 128x128 scales with BLOCK; other scales, and the bias, come
  * last. With FAST the tensor cores make all of the sum.
@@ -406,9 +406,18 @@ DEV void large_body(const fp8_large_args &a)
                     my_cols[col] = cs[i];
             }
             bar_named(1 + wg, 128);
-            /* Two instances: a branch inside would keep the columns from overlapping. */
-            auto epilogue = [&](auto with_bias) {
+            /* Element (row lane / 4 + 8 e, column 2 (lane % 4) + i) of 8 columns, h of the rows. */
+            auto value = [&](bool with_bias, int h, int columns, int e, int i, float s, float b) {
+                const float sum = acc[h][columns * 4 + 2 * e + i] * s;
+                return with_bias ? fmaf(rs[h][e], sum, b) : rs[h][e] * sum;
+            };
+            auto bias_of = [&](bool with_bias, int col) {
+                return with_bias && n1 + col < a.n ? __ldg(a.scales.bias + n1 + col) : 0.0f;
+            };
+            /* Instances: a branch inside would keep the columns from overlapping. */
+            auto epilogue = [&](auto with_bias, auto in_f16) {
                 constexpr bool BIAS = decltype(with_bias)::value;
+                constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
 #pragma unroll
                 for (int h = 0; h < MT; h++)
 #pragma unroll
@@ -428,22 +437,14 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                             for (int i = 0; i < 2; i++) {
                                 const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
-                                          r = (slab * c::SLAB / 8 + g + i) * 4;
+                                          at = slab * c::SLAB / 8 + g + i;
                                 const float2 s = scale[g + i];
-                                float2 b = make_float2(0, 0);
-                                if (BIAS && n1 + col < a.n)
-                                    b.x = __ldg(a.scales.bias + n1 + col);
-                                if (BIAS && n1 + col + 1 < a.n)
-                                    b.y = __ldg(a.scales.bias + n1 + col + 1);
+                                const float b0 = bias_of(BIAS, col), b1 = bias_of(BIAS, col + 1);
 #pragma unroll
-                                for (int e = 0; e < 2; e++) {
+                                for (int e = 0; e < 2; e++)
                                     o[2 * i + e] =
-                                        BIAS ? bf16x2(
-                                                   fmaf(rs[h][e], acc[h][r + 2 * e] * s.x, b.x),
-                                                   fmaf(rs[h][e], acc[h][r + 2 * e + 1] * s.y, b.y))
-                                             : bf16x2(rs[h][e] * (acc[h][r + 2 * e] * s.x),
-                                                      rs[h][e] * (acc[h][r + 2 * e + 1] * s.y));
-                                }
+                                        half2_of(DTYPE, value(BIAS, h, at, e, 0, s.x, b0),
+                                                 value(BIAS, h, at, e, 1, s.y, b1));
                             }
                             const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
                                       in = g + lane / 16; /* row in the m64 tile, 8
@@ -476,10 +477,43 @@ DEV void large_body(const fp8_large_args &a)
                         }
                     }
             };
-            if (a.scales.bias)
-                epilogue(yes{});
+            /* Four lanes store 32 bytes of a row, as the sums lie. */
+            auto store_floats = [&] {
+                const bool bias = a.scales.bias != NULL,
+                           pairs = ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 4) % 8 == 0;
+#pragma unroll
+                for (int at = 0; at < GN / 8; at++) {
+                    const int col = at * 8 + 2 * (lane % 4), n = n1 + col;
+                    const float2 s = *(const float2 *)(my_cols + col);
+                    const float b0 = bias_of(bias, col), b1 = bias_of(bias, col + 1);
+#pragma unroll
+                    for (int h = 0; h < MT; h++)
+#pragma unroll
+                        for (int e = 0; e < 2; e++) {
+                            const int m = row0 + h * 64 + e * 8;
+                            const float v0 = value(bias, h, at, e, 0, s.x, b0),
+                                        v1 = value(bias, h, at, e, 1, s.y, b1);
+                            float *y = (float *)a.y_plain + m * a.y_stride + n;
+                            if (m < a.m && n + 1 < a.n && pairs)
+                                *(float2 *)y = make_float2(v0, v1);
+                            else if (m < a.m && n < a.n) {
+                                y[0] = v0;
+                                if (n + 1 < a.n)
+                                    y[1] = v1;
+                            }
+                        }
+                }
+            };
+            if (a.y_dtype == FP8_F32)
+                store_floats();
+            else if (a.y_dtype == FP8_F16 && a.scales.bias)
+                epilogue(yes{}, yes{});
+            else if (a.y_dtype == FP8_F16)
+                epilogue(no{}, yes{});
+            else if (a.scales.bias)
+                epilogue(yes{}, no{});
             else
-                epilogue(no{});
+                epilogue(no{}, no{});
             if (TURNS == 2)
                 skip(kb);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gemm_small.cuh - Y[M,N] (bf16) = X[M,K] . W[N,K]^T (e4m3fn) + bias for few rows of X ("tokens",
+ * gemm_small.cuh - Y[M,N] = X[M,K] . W[N,K]^T (e4m3fn) + bias for few rows of X ("tokens",
  * up to a few hundred), K % 16 == 0, on sm_90a.
  *
  * The operands are swapped: the rows of W are the 64 rows of a product, the tokens its n = 8..128,
@@ -235,6 +235,7 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                               (BR == 64 && !c::HALF_K      ? wg * (c::TOK * 8)
                                : c::HALF_K && !c::RESIDENT ? wg * (BT * 8)
                                                            : 0);
+        const bool floats = a.y_dtype == FP8_F32;
         const bool pairs =
             ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 2) % 4 == 0; /* of Y at once */
         int slot = 0, parity = 0;
@@ -430,6 +431,40 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                         s1 = w_scale[parity][row + 8 + lane / 4],
                         b0 = w_bias[parity][row + lane / 4],
                         b1 = w_bias[parity][row + 8 + lane / 4];
+            /* 16 rows of W from n on x 8 tokens from m on; wide: into shared memory first. */
+            auto store = [&](uint32_t to, int m, int n, const float(&y)[4]) {
+                if (floats) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        const int i = m + 2 * (lane % 4) + e % 2, j = n + lane / 4 + e / 2 * 8;
+                        if (i < a.m && j < a.n)
+                            ((float *)a.y_plain)[i * a.y_stride + j] = y[e];
+                    }
+                    return;
+                }
+                const uint32_t y2[2] = {half2_of(a.y_dtype, y[0], y[1]),
+                                        half2_of(a.y_dtype, y[2], y[3])};
+                if (c::WIDE) {
+                    stmatrix2_trans(to + lane % 8 * 128 +
+                                        (((2 * w + lane / 8 % 2) ^ (lane % 8)) * 16),
+                                    y2[0], y2[1]);
+                } else
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        const uint32_t pair = transpose8(y2[e]);
+                        const int i = m + lane / 4, j = n + e * 8 + 2 * (lane % 4);
+                        uint16_t *at = (uint16_t *)a.y_plain + i * a.y_stride + j;
+                        if (i < a.m && j < a.n) {
+                            if (pairs && j + 1 < a.n)
+                                *(uint32_t *)at = pair;
+                            else {
+                                *at = (uint16_t)pair;
+                                if (j + 1 < a.n)
+                                    at[1] = (uint16_t)(pair >> 16);
+                            }
+                        }
+                    }
+            };
             {
                 const uint32_t to = out + (uint32_t)wg * (c::MOST * 1024);
 #pragma unroll
@@ -447,34 +482,13 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                          j++) { /* 16 rows of W x 8 tokens */
                         const int token = token0 + 8 * j;
                         const float2 x = xs[j - c::first(o)];
-                        uint32_t y2[2] = {bf16x2(fmaf(x.x, s0 * acc[4 * j], b0),
-                                                 fmaf(x.y, s0 * acc[4 * j + 1], b0)),
-                                          bf16x2(fmaf(x.x, s1 * acc[4 * j + 2], b1),
-                                                 fmaf(x.y, s1 * acc[4 * j + 3], b1))};
-                        if (c::WIDE)
-                            stmatrix2_trans(to + (j - c::first(o)) * 1024 + lane % 8 * 128 +
-                                                (((2 * w + lane / 8 % 2) ^ (lane % 8)) * 16),
-                                            y2[0], y2[1]);
-                        else
-#pragma unroll
-                            for (int e = 0; e < 2; e++) {
-                                y2[e] = transpose8(y2[e]);
-                                const int m = m0 + token + lane / 4,
-                                          n = n0 + row + e * 8 + 2 * (lane % 4);
-                                uint16_t *y = (uint16_t *)a.y_plain + m * a.y_stride + n;
-                                if (m < a.m && n < a.n) {
-                                    if (pairs && n + 1 < a.n)
-                                        *(uint32_t *)y = y2[e];
-                                    else {
-                                        *y = (uint16_t)y2[e];
-                                        if (n + 1 < a.n)
-                                            y[1] = (uint16_t)(y2[e] >> 16);
-                                    }
-                                }
-                            }
+                        const float y[4] = {
+                            fmaf(x.x, s0 * acc[4 * j], b0), fmaf(x.y, s0 * acc[4 * j + 1], b0),
+                            fmaf(x.x, s1 * acc[4 * j + 2], b1), fmaf(x.y, s1 * acc[4 * j + 3], b1)};
+                        store(to + (j - c::first(o)) * 1024, m0 + token, n0 + row, y);
                     }
                 }
-                if (c::WIDE) {
+                if (c::WIDE && !floats) {
                     const int rows = 8 * c::own(rank), n = n0 + (BR == 128 ? wg * 64 : 0),
                               m = m0 + token0 + 8 * c::first(rank);
                     fence_async_smem();

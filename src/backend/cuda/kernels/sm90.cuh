@@ -6,6 +6,8 @@
 #ifndef FP8_KERNELS_SM90_CUH
 #define FP8_KERNELS_SM90_CUH
 
+#include "fp8.h"
+
 #include <stdint.h>
 
 #define DEV static __device__ __forceinline__
@@ -265,6 +267,15 @@ DEV uint32_t bf16x2(float lo, float hi)
 {
     uint32_t r;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
+    return r;
+}
+/* Two of them in fp16 or bf16; dtype is the same in all lanes. */
+DEV uint32_t half2_of(int dtype, float lo, float hi)
+{
+    uint32_t r;
+    if (dtype == FP8_BF16)
+        return bf16x2(lo, hi);
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(hi), "f"(lo));
     return r;
 }
 /* wgmma results are registers that the compiler does not know to be in flight: pin them after the
