@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* library.cu - times fp8_linear_run of the library as the ladder times its versions: cold weights, graphs, cuBLASLt's best
  * algorithms in the same rounds.
- *   library FILE        a line "M N K" a shape: row x channel and 1x128 x 128x128 scales, X as codes and quantized from bf16 by the call
+ *   library FILE        a line "M N K" a shape: row x channel and 1x128 x 128x128 scales, X as codes, quantized from bf16 by the call
+ *                       (q_), and quantized by a call before (2_)
  *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
  *                       first choice, at most KEEP (12) of each kind
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
@@ -43,48 +44,52 @@ static void layer_free(layer *o)
     for (int c = 0; c < MAX_COPIES; c++) fp8_linear_free(o->l[c]);
     CK(cudaFree(o->space));
 }
-static fp8_status layer_run(const layer *o, int copy) { return fp8_linear_run(o->l[copy], &o->x, o->codes ? &o->sx : NULL, const_cast<fp8_tensor *>(&o->y), o->space, o->bytes, g_stream, &g_err); }
-
-/* The codes that the peers and the reference get are those that the library makes. */
-static void quantize_all(const problem *p)
+/* codes and scales as the peers and the reference get them: those that the library makes of p->xb */
+static fp8_status quantize(const problem *p, int block)
 {
     const int kb = (p->k + 127) / 128;
     const fp8_tensor x = fp8_matrix(p->xb, FP8_BF16, p->m, p->k);
-    fp8_tensor row = fp8_matrix(p->x, FP8_E4M3FN, p->m, p->k), s = fp8_matrix(p->sx, FP8_F32, p->m, 1);
-    fp8_tensor block = fp8_matrix(p->xc, FP8_E4M3FN, p->m, p->k), sb = fp8_matrix(p->sxb, FP8_F32, p->m, kb);
+    fp8_tensor codes = fp8_matrix(block ? p->xc : p->x, FP8_E4M3FN, p->m, p->k), scales = fp8_matrix(block ? p->sxb : p->sx, FP8_F32, p->m, block ? kb : 1);
     fp8_quantize_desc d = FP8_QUANTIZE_DESC_INIT;
-    d.nan = FP8_NAN_PROPAGATE; d.grid.rows = 1;
-    sb.stride[0] = 1; sb.stride[1] = p->ldsx;
-    NEED(fp8_quantize(g_ctx, &d, &x, &row, &s, g_stream, &g_err));
-    d.grid.cols = 128;
-    NEED(fp8_quantize(g_ctx, &d, &x, &block, &sb, g_stream, &g_err));
+    d.nan = FP8_NAN_PROPAGATE; d.grid.rows = 1; d.grid.cols = block ? 128 : 0;
+    if (block) { scales.stride[0] = 1; scales.stride[1] = p->ldsx; }
+    return fp8_quantize(g_ctx, &d, &x, &codes, &scales, g_stream, &g_err);
+}
+static fp8_status layer_run(const layer *o, int copy) { return fp8_linear_run(o->l[copy], &o->x, o->codes ? &o->sx : NULL, const_cast<fp8_tensor *>(&o->y), o->space, o->bytes, g_stream, &g_err); }
+
+/* One of the kinds below. */
+enum { KINDS = 6, WITH_QUANTIZER = 4 /* two calls: fp8_quantize, then the product of its codes */ };
+static fp8_status kind_run(const problem *p, int kind, const layer *l, int copy)
+{
+    if (kind >= WITH_QUANTIZER && quantize(p, kind & 1) != FP8_OK) return FP8_E_DEVICE;
+    return layer_run(l, copy);
 }
 static int bench(FILE *f)
 {
     char line[256];
     int bad = 0;
-    static const char *const names[] = {"channel", "block", "q_channel", "q_block"};
+    static const char *const names[] = {"channel", "block", "q_channel", "q_block", "2_channel", "2_block"};
     while (fgets(line, sizeof line, f)) {
         int m, n, k, cases = 0;
         if (line[0] == '#' || sscanf(line, "%d %d %d", &m, &n, &k) != 3) continue;
         problem p;
         problem_make(&p, m, n, k, 0, 0);
-        quantize_all(&p);
-        static series all[4 + PEERS];
-        layer layers[4];
-        for (int kind = 0; kind < 4; kind++) {
-            layers[kind] = layer_make(&p, kind & 1, kind < 2);
+        for (int block = 0; block < 2; block++) NEED(quantize(&p, block));
+        static series all[KINDS + PEERS];
+        layer layers[KINDS];
+        for (int kind = 0; kind < KINDS; kind++) {
+            layers[kind] = layer_make(&p, kind & 1, kind < 2 || kind >= WITH_QUANTIZER);
             poison(&p);
-            NEED(layer_run(&layers[kind], p.copies - 1));
+            NEED(kind_run(&p, kind, &layers[kind], p.copies - 1));
             if (verify(&p, p.copies - 1, names[kind], kind & 1, 0)) { bad++; continue; }
             series_begin();
-            for (int c = 0; c < p.launches; c++) NEED(layer_run(&layers[kind], c % p.copies));
+            for (int c = 0; c < p.launches; c++) NEED(kind_run(&p, kind, &layers[kind], c % p.copies));
             all[cases++] = series_end(names[kind], 1 + (kind & 1), kind >= 2, 1, p.launches);
         }
         cases += peers(&p, all + cases);
         interleave(all, cases);
         report(&p, all, cases);
-        for (int kind = 0; kind < 4; kind++) layer_free(&layers[kind]);
+        for (int kind = 0; kind < KINDS; kind++) layer_free(&layers[kind]);
         problem_free(&p);
     }
     printf("library: %d wrong\n", bad);
@@ -92,12 +97,12 @@ static int bench(FILE *f)
 }
 /* ---- versions ---- */
 
-static version_product product_of(const problem *p, int copy, int block)
+static version_product product_of(const problem *p, int copy, int block, int quantize)
 {
-    version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y};
+    version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, quantize ? (const void *)p->xb : block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y, quantize};
     return o;
 }
-/* Which versions of a kind (0 fast, 1 promoted, 2 block) are worth timing: out[] by the model's time. */
+/* Which versions of a kind (0 fast, 1 promoted, 2 block; 3 and 4: these two from bf16) are worth timing: out[] by the model's time. */
 static int worth(const version_product *p, int kind, int *out)
 {
     const char *slack = getenv("SLACK"), *keep = getenv("KEEP");
@@ -106,7 +111,7 @@ static int worth(const version_product *p, int kind, int *out)
     float time[512];
     int n = 0;
     for (int i = 0; i < all; i++) {
-        time[i] = p->block != (kind == 2) || version_is_fast(i) != (kind == 0) ? -1 : version_estimate(g_ctx, i, p);
+        time[i] = p->block != (kind % 2 == 0 && kind > 0) || version_is_fast(i) != (kind == 0) ? -1 : version_estimate(g_ctx, i, p);
         if (time[i] < 0) continue;
         int at = n < most ? n++ : most;
         if (at == most && time[out[--at]] <= time[i]) continue;
@@ -126,20 +131,23 @@ static int sweep(FILE *f)
         problem p;
         problem_make(&p, m, n, k, 0, 0);
         static series all[128];
-        for (int kind = 0; kind < 3; kind++) {
-            version_product first = product_of(&p, p.copies - 1, kind == 2);
+        for (int block = 0; block < 2; block++) NEED(quantize(&p, block));
+        for (int kind = 0; kind < 5; kind++) {
+            const int block = kind == 2 || kind == 4, inside = kind > 2;
+            version_product first = product_of(&p, p.copies - 1, block, inside);
             int chosen[16];
             const int count = worth(&first, kind, chosen);
             for (int c = 0; c < count; c++) {
-                char name[48];
-                version_name(chosen[c], name);
+                char name[50];
+                version_name(chosen[c], inside ? name + 2 : name);
+                if (inside) memcpy(name, "q_", 2);
                 poison(&p);
                 NEED(version_launch(g_ctx, chosen[c], &first, g_stream, &g_err));
                 cases_in_all++;
-                if (verify(&p, p.copies - 1, name, kind == 2, kind == 0)) { bad++; continue; }
+                if (verify(&p, p.copies - 1, name, block, kind == 0)) { bad++; continue; }
                 series_begin();
-                for (int l = 0; l < p.launches; l++) { const version_product o = product_of(&p, l % p.copies, kind == 2); NEED(version_launch(g_ctx, chosen[c], &o, g_stream, &g_err)); }
-                all[cases++] = series_end(name, kind, 0, c == 0, p.launches);
+                for (int l = 0; l < p.launches; l++) { const version_product o = product_of(&p, l % p.copies, block, inside); NEED(version_launch(g_ctx, chosen[c], &o, g_stream, &g_err)); }
+                all[cases++] = series_end(name, inside ? kind - 2 : kind, inside, c == 0, p.launches);
             }
         }
         cases += peers(&p, all + cases);

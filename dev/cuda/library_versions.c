@@ -3,6 +3,7 @@
  * library_versions.c - see library_versions.h. */
 #include "library_versions.h"
 
+#include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/sm90.h"
 #include "base/context.h"
 
@@ -37,14 +38,36 @@ static fp8_sm90_problem problem_of(const version_product *p)
 float version_estimate(const fp8_context *ctx, int i, const version_product *p)
 {
     const fp8_sm90_problem problem = problem_of(p);
-    return fp8_sm90_estimate(ctx->cuda, fp8_sm90_at((size_t)i), &problem);
+    const fp8_sm90_version *v = fp8_sm90_at((size_t)i);
+    if (p->quantize && !(v->quantizing && p->m <= v->cols))
+        return -1;
+    return fp8_sm90_estimate(ctx->cuda, v, &problem);
+}
+
+/* X in bf16 as it is quantized, by rows or 1x128. */
+static fp8_status describe(const version_product *p, fp8_cuda_quantize_args *out, fp8_error *err)
+{
+    const fp8_tensor x = fp8_matrix((void *)(uintptr_t)p->x, FP8_BF16, p->m, p->k);
+    const fp8_tensor codes = fp8_matrix(NULL, FP8_E4M3FN, p->m, p->k);
+    const fp8_tensor scales = fp8_matrix(NULL, FP8_F32, p->m, p->block ? (p->k + 127) / 128 : 1);
+    fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
+    fp8_quant q;
+    desc.grid.rows = 1;
+    desc.grid.cols = p->block ? 128 : 0;
+    FP8_TRY(fp8_quant_prepare(&q, &desc, FP8_BF16, FP8_E4M3FN, FP8_F32, p->m, p->k, err));
+    *out = fp8_cuda_describe_quantize(&q, &x, &codes, &scales);
+    return FP8_OK;
 }
 
 fp8_status version_launch(const fp8_context *ctx, int i, const version_product *p, void *stream,
                           fp8_error *err)
 {
     const fp8_sm90_problem problem = problem_of(p);
+    fp8_cuda_quantize_args quantize;
+    if (p->quantize)
+        FP8_TRY(describe(p, &quantize, err));
     const fp8_sm90_matrices m = {
+        .quantize = p->quantize ? &quantize : NULL,
         .x = p->x,
         .w = p->w,
         .y = p->y,

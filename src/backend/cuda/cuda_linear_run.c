@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * cuda_linear_run.c - Y[M,N] = X[M,K] W[N,K]^T + bias and dX[M,K] = dY[M,N] W[N,K] on a CUDA
- * device: one launch, after those that quantize X where that is asked for. All is enqueued into
+ * device: one launch, after those that quantize X where that is asked for, unless it does so
+ * itself. All is enqueued into
  * the caller's stream. The workspace:  | codes of X [M, ld] | their scales | scales as read | X of
  * wide_run.h |.
  *
@@ -33,7 +34,9 @@ typedef struct call {
     fp8_sm90_problem problem;
     const fp8_wide_version *wide; /* NULL: none of those either */
     fp8_wide_problem wide_problem;
-    void *room; /* of the workspace, for X in bf16 */
+    void *room;                      /* of the workspace, for X in bf16 */
+    fp8_cuda_quantize_args quantize; /* X, if it is quantized */
+    bool inside;                     /* by the version */
     void *stream;
 } call;
 
@@ -294,14 +297,19 @@ static fp8_status read_scales(const call *c, fp8_sm90_scales *out, fp8_error *er
     return fp8_cuda_launch(c->device, FP8_CUDA_copy_elements, &shape, &args, c->stream, err);
 }
 
+/* As codes and scales, by the quantizer; or by the version itself. */
 static fp8_status quantize_x(call *c, fp8_error *err)
 {
+    fp8_quant q;
     if (!quantizes(&c->linear->plan))
         return FP8_OK;
-    fp8_quant q;
     FP8_TRY(fp8_quant_prepare(&q, &c->linear->plan.desc.x, c->x->dtype, c->codes.dtype,
                               c->scales.dtype, c->x->shape[0], c->x->shape[1], err));
-    return fp8_cuda_enqueue_quantize(c->device, &q, c->x, &c->codes, &c->scales, c->stream, err);
+    c->quantize = fp8_cuda_describe_quantize(&q, c->x, &c->codes, &c->scales);
+    c->inside = c->version && fp8_sm90_quantizes(c->device, c->version, &c->problem, &c->quantize);
+    return c->inside ? FP8_OK
+                     : fp8_cuda_enqueue_quantize(c->device, &q, c->x, &c->codes, &c->scales,
+                                                 c->stream, err);
 }
 
 /* ---- the kernels of sm90.h ---- */
@@ -412,6 +420,7 @@ static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *e
 {
     const fp8_linear *l = c->linear;
     fp8_sm90_matrices m = {
+        .quantize = c->inside ? &c->quantize : NULL,
         .x = c->codes.data,
         .w = l->cuda->codes,
         .y = y->data,
@@ -421,7 +430,8 @@ static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *e
         .y_stride = y->stride[0],
         .scales = {.w = l->cuda->w_scale, .bias = l->has_bias ? l->cuda->bias : NULL},
     };
-    FP8_TRY(read_scales(c, &m.scales, err));
+    if (!c->inside)
+        FP8_TRY(read_scales(c, &m.scales, err));
     return fp8_sm90_launch(c->device, c->version, &c->problem, &m, c->stream, err);
 }
 

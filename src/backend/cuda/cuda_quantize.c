@@ -28,8 +28,8 @@ typedef struct call {
     void *stream;
 } call;
 
-static fp8_cuda_quantize_args args_of(const fp8_quant *q, const fp8_tensor *x,
-                                      const fp8_tensor *codes, const fp8_tensor *scales)
+fp8_cuda_quantize_args fp8_cuda_describe_quantize(const fp8_quant *q, const fp8_tensor *x,
+                                                  const fp8_tensor *codes, const fp8_tensor *scales)
 {
     const bool refuse = q->desc.nan == FP8_NAN_REFUSE;
     return (fp8_cuda_quantize_args){
@@ -356,7 +356,7 @@ fp8_status fp8_cuda_quantize(const fp8_context *ctx, const fp8_quant *q, const f
                              const fp8_tensor *codes, const fp8_tensor *scales, void *stream,
                              fp8_error *err)
 {
-    const call c = {ctx->cuda, args_of(q, x, codes, scales), stream};
+    const call c = {ctx->cuda, fp8_cuda_describe_quantize(q, x, codes, scales), stream};
     return run(ctx, &c, false, err);
 }
 
@@ -364,7 +364,7 @@ fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_qu
                                      const fp8_tensor *x, const fp8_tensor *codes,
                                      const fp8_tensor *scales, void *stream, fp8_error *err)
 {
-    const call c = {device, args_of(q, x, codes, scales), stream};
+    const call c = {device, fp8_cuda_describe_quantize(q, x, codes, scales), stream};
     return enqueue(&c, err);
 }
 
@@ -373,7 +373,7 @@ fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool 
                                const fp8_tensor *codes_out, const fp8_tensor *scales_out,
                                void *stream, fp8_error *err)
 {
-    call c = {ctx->cuda, args_of(q, codes, codes_out, scales_out), stream};
+    call c = {ctx->cuda, fp8_cuda_describe_quantize(q, codes, codes_out, scales_out), stream};
     c.args.from = fp8_cuda_matrix_of(scales);
     c.args.from_rows = fp8_grid_extent(from.rows, q->rows);
     c.args.from_cols = fp8_grid_extent(from.cols, q->cols);

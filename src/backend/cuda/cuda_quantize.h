@@ -4,8 +4,14 @@
 #ifndef FP8_BACKEND_CUDA_CUDA_QUANTIZE_H
 #define FP8_BACKEND_CUDA_CUDA_QUANTIZE_H
 
+#include "backend/cuda/kernel_args.h"
 #include "backend/cuda/launch.h"
 #include "op/quantize.h"
+
+/* What kernels are told: how x becomes codes and scales. */
+fp8_cuda_quantize_args fp8_cuda_describe_quantize(const fp8_quant *q, const fp8_tensor *x,
+                                                  const fp8_tensor *codes,
+                                                  const fp8_tensor *scales);
 
 /* codes and scales = quantize(x), between fp8_cuda_begin and fp8_cuda_leave, of matrices that are
  * checked and the device's. Never waits: FP8_NAN_REFUSE makes NaN of what is not finite. Errors:

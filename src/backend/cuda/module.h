@@ -32,7 +32,7 @@ typedef struct fp8_cuda_kernel_row {
 /* Row i; NULL past the last. Any thread. */
 const fp8_cuda_kernel_row *fp8_cuda_kernel_at(size_t i);
 
-enum { FP8_CUDA_MAX_FAMILIES = 11 };
+enum { FP8_CUDA_MAX_FAMILIES = 16 };
 
 typedef struct fp8_cuda_module {
     fp8_cu_library libraries[FP8_CUDA_MAX_FAMILIES];

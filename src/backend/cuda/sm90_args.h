@@ -155,17 +155,27 @@ typedef struct fp8_small_args {
 } fp8_small_args;
 FP8_ARGS_SIZE(fp8_small_args, 640);
 
+/* Where a kernel quantizes X itself; x.codes and, but for static ones, x.scales are not used. */
+typedef struct fp8_small_quantize_args {
+    fp8_small_args small;
+    fp8_cuda_quantize_args x;
+    uint8_t unused[88];
+} fp8_small_quantize_args;
+FP8_ARGS_SIZE(fp8_small_quantize_args, 1024);
+
 /* X(rows, tokens, split): a tile of rows of W by tokens, and how many blocks of a cluster share K.
  */
 /* clang-format off */
-#define FP8_SMALL_INSTANCES(X)                                                                  \
+#define FP8_SMALL_RESIDENT(X) /* whose X stays in shared memory */                              \
     X(64, 8, 1) X(64, 8, 2) X(64, 8, 3) X(64, 8, 4) X(64, 8, 8)                                 \
-    X(64, 16, 1) X(64, 16, 2) X(64, 16, 3) X(64, 16, 4) X(64, 16, 8)                            \
+    X(64, 16, 1) X(64, 16, 2) X(64, 16, 3) X(64, 16, 4) X(64, 16, 8)
+#define FP8_SMALL_STREAMED(X)                                                                   \
     X(64, 32, 1) X(64, 32, 2) X(64, 32, 3) X(64, 32, 4) X(64, 32, 8)                            \
     X(64, 64, 1) X(64, 64, 2) X(64, 64, 3) X(64, 64, 4)                                         \
     X(64, 128, 1) X(64, 128, 2) X(64, 128, 3) X(64, 128, 4)                                     \
     X(128, 64, 1)                                                                               \
     X(128, 128, 1) X(128, 128, 2) X(128, 128, 3) X(128, 128, 4)
+#define FP8_SMALL_INSTANCES(X) FP8_SMALL_RESIDENT(X) FP8_SMALL_STREAMED(X)
 /* clang-format on */
 
 enum { FP8_SMALL_STAGES = 16, FP8_SMALL_STATIC = 4096 /* bytes that are not dynamic, at most */ };

@@ -20,6 +20,11 @@
     {.name = "gemm_small_" #kind "_" #r "x" #c "_" #sp "_" #per,                               \
      .kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
      .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per)},
+#define RESIDENT(kind, is_block, r, c, sp, per)                                                \
+    {.name = "gemm_small_" #kind "_" #r "x" #c "_" #sp "_" #per,                               \
+     .kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
+     .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per),            \
+     .quantizing = FP8_CUDA_gemm_small_quantize_##kind##_##r##x##c##_##sp##_bf16},
 /* clang-format on */
 #define LARGE_CHANNEL(r, c, st, dn, ac, sp, ah, lt) \
     LARGE(channel, false, false, r, c, st, dn, ac, sp, ah, lt)
@@ -29,9 +34,14 @@
     LARGE(fast, false, true, r, c, st, dn, ac, sp, ah, lt)
 #define SMALL_ONE(r, c, sp) SMALL(channel, false, r, c, sp, 1) SMALL(block, true, r, c, sp, 1)
 #define SMALL_TWO(r, c, sp) SMALL(channel, false, r, c, sp, 2) SMALL(block, true, r, c, sp, 2)
+#define RESIDENT_ONE(r, c, sp) \
+    RESIDENT(channel, false, r, c, sp, 1) RESIDENT(block, true, r, c, sp, 1)
+#define RESIDENT_TWO(r, c, sp) \
+    RESIDENT(channel, false, r, c, sp, 2) RESIDENT(block, true, r, c, sp, 2)
 static const fp8_sm90_version versions[] = {
     FP8_LARGE_CHANNEL(LARGE_CHANNEL) FP8_LARGE_BLOCK(LARGE_BLOCK) FP8_LARGE_FAST(LARGE_FAST)
-        FP8_SMALL_INSTANCES(SMALL_ONE) FP8_SMALL_INSTANCES(SMALL_TWO)};
+        FP8_SMALL_RESIDENT(RESIDENT_ONE) FP8_SMALL_STREAMED(SMALL_ONE)
+            FP8_SMALL_RESIDENT(RESIDENT_TWO) FP8_SMALL_STREAMED(SMALL_TWO)};
 enum { VERSIONS = sizeof versions / sizeof *versions };
 
 const fp8_sm90_version *fp8_sm90_at(size_t i)

@@ -9,7 +9,7 @@
                                                  fp8_small_per_sm(rows, tokens))                  \
         gemm_small_##kind##_##rows##x##tokens##_##split(const __grid_constant__ fp8_small_args a) \
     {                                                                                             \
-        small_body<rows, tokens, block, split>(a);                                                \
+        small_body<rows, tokens, block, split, FP8_E4M3FN>(a, {});                                \
     }
 #define INSTANCE(rows, tokens, split)           \
     KERNEL(channel, false, rows, tokens, split) \

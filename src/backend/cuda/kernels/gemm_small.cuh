@@ -12,12 +12,16 @@
  *   1 warp   producer: asks for the first stages of W before it waits for the kernel before, for X
  *            after it
  *
+ * X is codes or, for up to 16 tokens, IN: bf16 or fp16, which every cluster quantizes for itself
+ * while W is on its way (quantize_slice.cuh).
+ *
  * Sums of 128 columns are made by the tensor cores and added in fp32; with BLOCK times their
  * scales, 1x128 of X and 128x128 of W. To be launched with the cluster attribute even for C = 1:
  * st.async does not complete in a launch without it. */
 #ifndef FP8_KERNELS_GEMM_SMALL_CUH
 #define FP8_KERNELS_GEMM_SMALL_CUH
 
+#include "backend/cuda/kernels/quantize_slice.cuh"
 #include "backend/cuda/kernels/sm90.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 #include "backend/cuda/sm90_args.h"
@@ -97,8 +101,11 @@ DEV void load_slice(const fp8_small_args &a, int kb0, int nk, uint8_t *codes, fl
     fence_async_smem();
     bar_named(1, 256);
 }
-template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small_args &a)
+/* q: how X is quantized, with IN other than e4m3fn. */
+template <int BR, int BT, bool BLOCK, int C, int IN>
+DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
 {
+    constexpr bool QUANTIZES = IN != FP8_E4M3FN;
     using c = small_cfg<BR, BT, BLOCK, C>;
     constexpr int R = c::R, J = c::J, KPS = c::KPS;
     extern __shared__ __align__(1024) uint8_t sm[];
@@ -107,6 +114,7 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                      */
     __shared__ alignas(16) float w_scale[2][BR], w_bias[2][BR],
         x_scale[2][BT]; /* of this tile and of the one before */
+    __shared__ slice_quantizer quantizer;
     auto uniform = [](uint32_t v) {
         return __shfl_sync(~0u, v, 0);
     }; /* the compiler then knows that a warp agrees, and keeps it */
@@ -148,6 +156,8 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                 mbar_init(arrived_bar, 1);
             if (lane == 17)
                 mbar_init(free_bar, c::OWNERS);
+            if (QUANTIZES && lane == 18)
+                mbar_init(smem_u32(&quantizer.joined), 1);
             mbar_init_fence();
             fence_async_smem();
         }
@@ -219,14 +229,22 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
     } else { /* ---- consumers ---- */
         if (c::PER_SM == 1)
             reg_inc<240>();
+        if (QUANTIZES && tid < 16)
+            quantizer.amax[tid] = 0;
         cluster_arrive_relaxed();
         bar_named(3, c::THREADS);
         const int mine = (tiles - cluster + clusters - 1) / clusters;
         const int wg = warp / 4, w = warp % 4;
         pdl_wait();
-        if (c::RESIDENT)
-            load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
-        cluster_wait();
+        if constexpr (QUANTIZES) { /* it may wait for the cluster */
+            const x_slice x = {a.m, a.k, kb0, nk, rank, sm + (codes - ring), scales};
+            if (!quantize_slice<IN, BT, BLOCK, C>(q, x, quantizer))
+                cluster_wait();
+        } else {
+            if (c::RESIDENT)
+                load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
+            cluster_wait();
+        }
         const uint32_t a_lo = (ring >> 4) + 0x10000 +
                               (c::HALF_K   ? wg * (BR * 8)
                                : BR == 128 ? wg * 512
@@ -254,7 +272,7 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                 if (a.scales.bias)
                     bias = a.scales.bias[n0 + tid];
             }
-            if (!BLOCK && tid < BT && m0 + tid < a.m)
+            if (!BLOCK && !QUANTIZES && tid < BT && m0 + tid < a.m)
                 sx = a.scales.x[(m0 + tid) * a.scales.x_step];
             const float *block_scale = a.scales.w + (size_t)(n0 / 128) * kb + kb0;
             float acc[R],
@@ -323,7 +341,7 @@ template <int BR, int BT, bool BLOCK, int C> DEV void small_body(const fp8_small
                 w_bias[parity][tid] = bias;
             }
             if (tid < BT)
-                x_scale[parity][tid] = sx;
+                x_scale[parity][tid] = QUANTIZES && !BLOCK ? quantizer.scale[tid] : sx;
             float4 *half = (float4 *)(sm + (after - ring)) + parity * (R / 4 * 128) + tid % 128;
             if (c::HALF_K && wg == 1)
 #pragma unroll
