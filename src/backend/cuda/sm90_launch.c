@@ -123,7 +123,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
 
 /* Whether its kernel can quantize X, as far as a slice of K for one token goes: what 256 threads
  * hold, else X is read twice; with more than 8 tokens the quantizer, whose blocks share them out,
- * is soon as fast (dev/cuda/README.md, run 12). */
+ * is soon as fast (dev/cuda/README.md, run 13). */
 static bool has_short_slices(const fp8_cuda_device *device, const fp8_sm90_version *v,
                              const fp8_sm90_problem *p)
 {
