@@ -106,8 +106,10 @@ static void plain(cli_meter *meter, const fp8_progress *now)
 {
     char line[LINE_BYTES];
     size_t name;
-    if (now->seconds < meter->next_plain && now->bytes_done < now->bytes_total)
+    const bool all_done = now->bytes_done >= now->bytes_total;
+    if (meter->all_done || (now->seconds < meter->next_plain && !all_done))
         return;
+    meter->all_done = all_done;
     meter->next_plain = now->seconds + PLAIN_SECONDS;
     cli_meter_line(line, sizeof line, sizeof line - 1, &meter->base, now, &name);
     fprintf(stderr, "fp8: %s\n", line);

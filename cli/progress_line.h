@@ -22,6 +22,7 @@ typedef struct cli_meter {
     bool color;        /* of the redrawn line */
     bool drawn;        /* a redrawn line stands on the terminal */
     double next_plain; /* seconds of the run at which a plain line is due */
+    bool all_done;     /* the plain line that says so was printed */
     bool started;      /* `base` is set: */
     fp8_progress base; /* the first step, so that speed leaves out what an earlier run did */
 } cli_meter;

@@ -76,7 +76,7 @@ static const cli_verb verbs[] = {
      "  fp8 bench quantize --scheme mxfp8 --json\n"
      "  fp8 bench linear --device cuda --shape 16x4096x4096\n",
      cli_bench_subject},
-    {"tune", CLI_TUNE, "-o FILE", 0, 0, cli_run_tune,
+    {"tune", CLI_TUNE, "--device cuda -o FILE", 0, 0, cli_run_tune,
      "find the fastest kernels for some layers on this GPU",
      "Times, for each shape, every kernel that a linear layer could run with on a GPU,\n"
      "and writes the fastest into FILE, which explain, bench and contexts load.\n",

@@ -47,7 +47,7 @@ def _struct(pointer: int, dtype: Dtype, shape: Any, stride: Any) -> _c.Tensor:
 
 def _torch_view(tensor: Any, on_cuda: bool) -> _c.Tensor:
     if tensor.device.type != ("cuda" if on_cuda else "cpu"):
-        raise NotImplementedError(f"tensor is on {tensor.device}, only the CPU is supported")
+        raise NotImplementedError(f"tensor is on {tensor.device}, must be on {'CUDA' if on_cuda else 'the CPU'}")
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"tensor has layout {tensor.layout}, must be torch.strided")
     return _struct(tensor.data_ptr(), dtype_of(tensor.dtype), tuple(tensor.shape), tensor.stride())

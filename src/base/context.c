@@ -196,7 +196,7 @@ static fp8_status check_desc(const fp8_context_desc *desc, fp8_error *err)
     FP8_FAIL_IF(desc->device == FP8_DEVICE_CPU && desc->device_index, err, FP8_E_ARGUMENT,
                 "context: device_index is %d, must be 0 for the CPU", desc->device_index);
     FP8_FAIL_IF(desc->device == FP8_DEVICE_CPU && desc->tuned, err, FP8_E_ARGUMENT,
-                "context: tuned is %s, must be NULL for the CPU", desc->tuned);
+                "context: tuned is %s, but only a GPU has kernels to choose", desc->tuned);
     return FP8_OK;
 }
 
