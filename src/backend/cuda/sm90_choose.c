@@ -5,6 +5,7 @@
  * that depend on each other and cold weights (dev/cuda/README.md, run 11), where its choice takes
  * 1.01 times the best version's time; on an H200, by the rate of its memory, 1.00 to 1.07 (run 12).
  */
+#include "backend/cuda/reckon.h"
 #include "backend/cuda/sm90.h"
 #include "base/size.h"
 
@@ -55,21 +56,6 @@ const fp8_sm90_version *fp8_sm90_find(const char *name)
         if (!strcmp(versions[i].name, name))
             return &versions[i];
     return NULL;
-}
-
-static int32_t up(int32_t n, int32_t by)
-{
-    return (n + by - 1) / by;
-}
-
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static float most(float a, float b)
-{
-    return a > b ? a : b;
 }
 
 static float lesser(float a, float b)

@@ -3,45 +3,29 @@
  * sm90_launch.c - arguments of the fast kernels: descriptors for bulk copies (100 ns each to make,
  * so they are made for each run), the walk over tiles, the ring. */
 #include "backend/cuda/matrix.h"
+#include "backend/cuda/reckon.h"
 #include "backend/cuda/sm90.h"
+#include "backend/cuda/tensor_map.h"
 
 enum { BYTES = FP8_CU_MAP_U8, HALVES = FP8_CU_MAP_BF16, FLOATS = FP8_CU_MAP_F32 };
-
-typedef struct map_of {
-    const void *data;
-    int64_t rows, cols, stride; /* elements */
-    int32_t box_rows, box_cols;
-    uint32_t type, swizzle, element_bytes;
-} map_of;
-
-static fp8_status make_map(const fp8_cuda_device *device, const map_of *of, fp8_tensor_map *out,
-                           fp8_error *err)
-{
-    const uint64_t extent[2] = {(uint64_t)of->cols, (uint64_t)of->rows};
-    const uint64_t stride[1] = {(uint64_t)of->stride * of->element_bytes};
-    const uint32_t box[2] = {(uint32_t)of->box_cols, (uint32_t)of->box_rows}, step[2] = {1, 1};
-    FP8_DRIVER_TRY(&device->driver, err, device->label, cuTensorMapEncodeTiled,
-                   (struct CUtensorMap_st *)(void *)out, of->type, 2, (void *)(uintptr_t)of->data,
-                   extent, stride, box, step, 0, of->swizzle, FP8_CU_MAP_L2_256B, 0);
-    return FP8_OK;
-}
 
 /* A box of rows by 128 columns of codes. */
 static fp8_status map_codes(const fp8_cuda_device *device, const uint8_t *data, int32_t rows,
                             int32_t cols, int64_t stride, int32_t box_rows, fp8_tensor_map *out,
                             fp8_error *err)
 {
-    const map_of of = {data, rows, cols, stride, box_rows, 128, BYTES, FP8_CU_MAP_SWIZZLE_128, 1};
-    return make_map(device, &of, out, err);
+    const fp8_cuda_map_of of = {
+        data, rows, cols, stride, box_rows, 128, BYTES, FP8_CU_MAP_SWIZZLE_128, 1};
+    return fp8_cuda_make_map(device, &of, out, err);
 }
 
 /* A box of `box` scales of one k block; scales are [k blocks, stride]. */
 static fp8_status map_scales(const fp8_cuda_device *device, const fp8_sm90_scales *scales,
                              int32_t k_blocks, int32_t box, fp8_tensor_map *out, fp8_error *err)
 {
-    const map_of of = {scales->x, k_blocks, scales->x_stride, scales->x_stride, 1, box, FLOATS,
-                       0,         4};
-    return make_map(device, &of, out, err);
+    const fp8_cuda_map_of of = {
+        scales->x, k_blocks, scales->x_stride, scales->x_stride, 1, box, FLOATS, 0, 4};
+    return fp8_cuda_make_map(device, &of, out, err);
 }
 
 static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p,
@@ -51,8 +35,9 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
     const uint32_t swizzle = box_cols == 64   ? FP8_CU_MAP_SWIZZLE_128
                              : box_cols == 32 ? FP8_CU_MAP_SWIZZLE_64
                                               : FP8_CU_MAP_SWIZZLE_32;
-    const map_of of = {m->y, p->m, p->n, m->y_stride, box_rows, box_cols, HALVES, swizzle, 2};
-    return make_map(device, &of, out, err);
+    const fp8_cuda_map_of of = {m->y,   p->m,    p->n, m->y_stride, box_rows, box_cols,
+                                HALVES, swizzle, 2};
+    return fp8_cuda_make_map(device, &of, out, err);
 }
 
 /* Whether bulk copies can store Y: 16 bits an element, whatever they mean. */
@@ -64,11 +49,6 @@ static bool stores_by_bulk(const fp8_sm90_matrices *m)
 static fp8_divider divider(int32_t d)
 {
     return (fp8_divider){d, (uint32_t)(UINT32_MAX / (uint32_t)d + 1)};
-}
-
-static int32_t up(int32_t n, int32_t by)
-{
-    return (n + by - 1) / by;
 }
 
 /* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile, as

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * wide_choose.c - the versions of gemm_wide.cuh, what they can do, and a model of their time. */
+#include "backend/cuda/reckon.h"
 #include "backend/cuda/sm90.h"
 #include "backend/cuda/wide.h"
 
@@ -114,21 +115,6 @@ bool fp8_wide_dx_problem(const fp8_cuda_device *device, const fp8_linear_plan *p
 }
 
 /* ---- how fast they are ---- */
-
-static int32_t up(int32_t n, int32_t by)
-{
-    return (n + by - 1) / by;
-}
-
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
-static float most(float a, float b)
-{
-    return a > b ? a : b;
-}
 
 bool fp8_wide_plan_make(const fp8_cuda_device *device, const fp8_wide_version *v,
                         const fp8_wide_problem *p, fp8_wide_plan *out)

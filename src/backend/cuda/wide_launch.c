@@ -2,27 +2,8 @@
  *
  * wide_launch.c - arguments of gemm_wide.cuh: descriptors for bulk copies, the walk over tiles, the
  * ring. */
+#include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wide.h"
-
-/* Boxes of box_rows x box_cols of a row-major matrix[rows, cols]. */
-typedef struct map_of {
-    const void *data;
-    int64_t rows, cols, stride; /* elements */
-    int32_t box_rows, box_cols;
-    uint32_t type, swizzle, element_bytes;
-} map_of;
-
-static fp8_status make_map(const fp8_cuda_device *device, const map_of *of, fp8_tensor_map *out,
-                           fp8_error *err)
-{
-    const uint64_t extent[2] = {(uint64_t)of->cols, (uint64_t)of->rows};
-    const uint64_t stride[1] = {(uint64_t)of->stride * of->element_bytes};
-    const uint32_t box[2] = {(uint32_t)of->box_cols, (uint32_t)of->box_rows}, step[2] = {1, 1};
-    FP8_DRIVER_TRY(&device->driver, err, device->label, cuTensorMapEncodeTiled,
-                   (struct CUtensorMap_st *)(void *)out, of->type, 2, (void *)(uintptr_t)of->data,
-                   extent, stride, box, step, 0, of->swizzle, FP8_CU_MAP_L2_256B, 0);
-    return FP8_OK;
-}
 
 /* Tiles down that are walked before the next ones across: some 2048 rows of X stay in the L2. */
 static int32_t group_of(const fp8_wide_version *v, const fp8_wide_problem *p)
@@ -55,19 +36,19 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
         .bias_last = m->bias && m->bias_last,
         .scale_step = !m->one_scale,
     };
-    const map_of straight = {m->w,
-                             p->n,
-                             p->k,
-                             m->w_stride,
-                             FP8_WIDE_ROWS,
-                             depth,
-                             FP8_CU_MAP_U8,
-                             depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
-                             1};
-    const map_of turned = {m->w,  p->k,          p->n,          m->w_stride,
-                           depth, FP8_WIDE_ROWS, FP8_CU_MAP_U8, FP8_CU_MAP_SWIZZLE_128,
-                           1};
-    const map_of x = {
+    const fp8_cuda_map_of straight = {m->w,
+                                      p->n,
+                                      p->k,
+                                      m->w_stride,
+                                      FP8_WIDE_ROWS,
+                                      depth,
+                                      FP8_CU_MAP_U8,
+                                      depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
+                                      1};
+    const fp8_cuda_map_of turned = {m->w,  p->k,          p->n,          m->w_stride,
+                                    depth, FP8_WIDE_ROWS, FP8_CU_MAP_U8, FP8_CU_MAP_SWIZZLE_128,
+                                    1};
+    const fp8_cuda_map_of x = {
         m->x, p->m, p->k, m->x_stride, v->tokens, 64, FP8_CU_MAP_BF16, FP8_CU_MAP_SWIZZLE_128,
         2}; /* a copy of 16 bits, whatever they mean */
     const fp8_cuda_shape shape = {
@@ -77,7 +58,7 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
         .cluster = (uint32_t)v->split,
         .dependent = true,
     };
-    FP8_TRY(make_map(device, v->turned ? &turned : &straight, &a.w, err));
-    FP8_TRY(make_map(device, &x, &a.x, err));
+    FP8_TRY(fp8_cuda_make_map(device, v->turned ? &turned : &straight, &a.w, err));
+    FP8_TRY(fp8_cuda_make_map(device, &x, &a.x, err));
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * tensor_map.h - descriptors by which bulk copies find boxes of a matrix: 100 ns each to make, so
+ * they are made for each run. */
+#ifndef FP8_BACKEND_CUDA_TENSOR_MAP_H
+#define FP8_BACKEND_CUDA_TENSOR_MAP_H
+
+#include "backend/cuda/launch.h"
+#include "backend/cuda/sm90_args.h"
+
+/* Boxes of box_rows x box_cols of a row-major matrix[rows, cols]. */
+typedef struct fp8_cuda_map_of {
+    const void *data;
+    int64_t rows, cols, stride; /* elements */
+    int32_t box_rows, box_cols;
+    uint32_t type, swizzle, element_bytes; /* FP8_CU_MAP_.. */
+} fp8_cuda_map_of;
+
+/* Errors: what the driver says of a matrix that bulk copies cannot take. */
+fp8_status fp8_cuda_make_map(const fp8_cuda_device *device, const fp8_cuda_map_of *of,
+                             fp8_tensor_map *out, fp8_error *err);
+
+#endif
