@@ -21,7 +21,8 @@ from .numbers import dequantize, quantize, requantize
 __version__ = _c.lib.fp8_version().decode()
 
 # What needs PyTorch or transformers, and where it is.
-_LAZY = {"Fp8Config": "hf", "FP8GemmOptions": "nn", "FP8Linear": "nn", "enable_fp8_gemm": "enable"}
+_LAZY = {"Fp8Config": "hf", "FP8GemmOptions": "nn", "FP8Linear": "nn", "enable_fp8_gemm": "enable",
+         "use_tuned": "ops"}
 
 __all__ = ["Checkpoint", "Context", "Conversion", "Finding", "Linear", "Progress", "Stopped", "Verification",
            "convert_checkpoint", "dequantize", "dequantize_checkpoint", "inspect", "matmul", "quantize",

@@ -4,29 +4,51 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import re
 import weakref
 from typing import Any
 
 from . import _c, arrays
+from ._c import Device
 from .errors import call
 
 
+def _device_of(name: str) -> tuple[Device, int]:
+    if name == "cpu":
+        return Device.CPU, 0
+    found = re.fullmatch(r"cuda(?::(\d{1,4}))?", name)
+    if not found:
+        raise ValueError(f"invalid device={name!r}; expected cpu, cuda or cuda:N")
+    return Device.CUDA, int(found[1] or 0)
+
+
 class Context:
-    """Threads and flags of calls. Immutable; any number of threads may share one. Errors: ValueError, MemoryError.
+    """Threads and flags of calls, and where they are computed. Immutable; any number of threads may share one.
 
     threads: 0 = as many as the process may use. batch_invariant: a row of Y has the same bits whatever other rows are
     multiplied with it. parallel_for: the address of a C function of the type fp8_parallel_for, 0 = OpenMP.
+    device: "cpu", or "cuda:N" of the driver's numbers, "cuda" the first. tuned: for CUDA, a file of `fp8 tune`, read here.
+    Errors: ValueError, MemoryError; RuntimeError and NotImplementedError (device); of the file OSError, ValueError (what is
+    wrong with which line, or that it was measured on another device).
     """
 
-    device: Any = None  # torch's, of one for CUDA
+    device: str  # as str(torch.device) has it
 
-    def __init__(self, threads: int = 0, *, batch_invariant: bool = False, parallel_for: int = 0) -> None:
+    def __init__(self, threads: int = 0, *, batch_invariant: bool = False, parallel_for: int = 0, device: Any = "cpu",
+                 tuned: str | os.PathLike[str] | None = None) -> None:
+        kind, index = _device_of(str(device))
         desc = _c.ContextDesc(threads=threads, flags=_c.BATCH_INVARIANT if batch_invariant else 0,
-                              parallel_for=parallel_for or None)
+                              parallel_for=parallel_for or None, device=kind, device_index=index,
+                              tuned=None if tuned is None else os.fsencode(tuned))
+        self.device = "cpu" if kind == Device.CPU else f"cuda:{index}"
         self.handle = ctypes.c_void_p()
         call("fp8_context_create", ctypes.byref(desc), ctypes.byref(self.handle))
         # Not at exit: what was made with a context may outlive it there.
         weakref.finalize(self, _c.lib.fp8_context_free, self.handle).atexit = False
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context is of its process and cannot be pickled or copied: make another one")
 
     def doctor(self) -> list[str]:
         """What this build and this machine are, a line each."""
@@ -59,8 +81,8 @@ class Place:
             given = given or ops.context_of(self.device)
         self.context = given or default()
         self.handle = self.context.handle
-        if self.context.device != self.device:
-            raise ValueError(f"array is on {self.device or 'the CPU'}, must be on {self.context.device or 'the CPU'}")
+        if self.context.device != str(self.device or "cpu"):
+            raise ValueError(f"array is on {self.device or 'the CPU'}, the context on {self.context.device}")
 
     def view(self, array: Any, uint8: _c.Dtype | None = None) -> _c.Tensor:
         """arrays.view, of an array in this place."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import pathlib
 import weakref
 from typing import Any
@@ -54,10 +55,21 @@ def context_of(device: torch.device) -> Context:
     if device.type == "cpu":
         return context
     made, error = object.__new__(Context), _c.Error()
-    made.handle, made.device = ctypes.c_void_p(), device
+    made.handle, made.device = ctypes.c_void_p(), str(device)
     if _lib.fp8_torch_context(device.index, ctypes.byref(made.handle), ctypes.byref(error)):
         raise exception(error)
     return made
+
+
+def use_tuned(path: str | os.PathLike[str], device: torch.device | str | int | None = None) -> None:
+    """From now on all that runs on a CUDA device (None: PyTorch's current one) without a context of its own takes the kernels
+    that a file of `fp8 tune` names. Before anything of fp8 has run there. Errors: RuntimeError (it has; no such device),
+    NotImplementedError (the CPU), OSError, ValueError (a bad line of the file, or it was measured on another device)."""
+    at, error = place("cuda" if device is None else device), _c.Error()
+    if at.type == "cpu":
+        raise NotImplementedError("use_tuned: only a GPU has kernels to choose, the device is cpu")
+    if _lib.fp8_torch_use_tuned(at.index, os.fsencode(path), ctypes.byref(error)):
+        raise exception(error)
 
 
 def place(device: torch.device | str | int) -> torch.device:

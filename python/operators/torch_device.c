@@ -21,14 +21,23 @@ void fp8_torch_set_contexts(const fp8_context *of_cpu, fp8_parallel_for given, i
     threads = count;
 }
 
-static fp8_status make_context(int32_t index, fp8_context **out, fp8_error *err)
+/* With `lock` held; tuned NULL: no file. */
+static fp8_status make_context(int32_t index, const char *tuned, fp8_error *err)
 {
     fp8_context_desc desc = FP8_CONTEXT_DESC_INIT;
     desc.device = FP8_DEVICE_CUDA;
     desc.device_index = index;
+    desc.tuned = tuned;
     desc.parallel_for = loops;
     desc.threads = threads;
-    return fp8_context_create(&desc, out, err);
+    return fp8_context_create(&desc, &cuda[index], err);
+}
+
+static fp8_status must_be_cuda(int32_t device, fp8_error *err)
+{
+    if (device < 0 || device >= MOST_DEVICES)
+        return fp8_torch_fail(err, FP8_E_NO_DEVICE, "there is no device cuda:%d", (int)device);
+    return FP8_OK;
 }
 
 fp8_status fp8_torch_context(int32_t device, const fp8_context **out, fp8_error *err)
@@ -36,11 +45,29 @@ fp8_status fp8_torch_context(int32_t device, const fp8_context **out, fp8_error 
     *out = cpu;
     if (device == FP8_TORCH_CPU)
         return FP8_OK;
-    if (device < 0 || device >= MOST_DEVICES)
-        return fp8_torch_fail(err, FP8_E_NO_DEVICE, "there is no device cuda:%d", (int)device);
+    fp8_status status = must_be_cuda(device, err);
+    if (status != FP8_OK)
+        return status;
     pthread_mutex_lock(&lock);
-    const fp8_status status = cuda[device] ? FP8_OK : make_context(device, &cuda[device], err);
+    if (!cuda[device])
+        status = make_context(device, NULL, err);
     *out = cuda[device];
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+fp8_status fp8_torch_use_tuned(int32_t device, const char *tuned, fp8_error *err)
+{
+    fp8_status status = must_be_cuda(device, err);
+    if (status != FP8_OK)
+        return status;
+    pthread_mutex_lock(&lock);
+    if (cuda[device])
+        status = fp8_torch_fail(err, FP8_E_STATE,
+                                "use_tuned: fp8 has run on cuda:%d already, its kernels are chosen",
+                                (int)device);
+    else
+        status = make_context(device, tuned, err);
     pthread_mutex_unlock(&lock);
     return status;
 }

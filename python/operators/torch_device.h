@@ -15,6 +15,9 @@ void fp8_torch_set_contexts(const fp8_context *cpu, fp8_parallel_for loops, int3
 /* *out = the context of a device. Errors: NO_DEVICE and others of fp8_context_create. Any thread.
  */
 FP8_API fp8_status fp8_torch_context(int32_t device, const fp8_context **out, fp8_error *err);
+/* Makes the context of a CUDA device with a file of `fp8 tune`. Errors: STATE (there is one),
+ * others as fp8_torch_context. Any thread. */
+FP8_API fp8_status fp8_torch_use_tuned(int32_t device, const char *tuned, fp8_error *err);
 
 /* Errors: UNSUPPORTED (neither the CPU nor CUDA), ARGUMENT. */
 fp8_status fp8_torch_device_of(const char *name, torch_tensor *tensor, int32_t *device,
