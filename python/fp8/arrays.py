@@ -55,7 +55,9 @@ def _torch_view(tensor: Any, on_cuda: bool) -> _c.Tensor:
 
 def _numpy_view(array: Any) -> _c.Tensor:
     if not hasattr(array, "__array_interface__"):
-        raise TypeError(f"expected a numpy array or a torch tensor, got {type(array).__name__}")
+        kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}".removeprefix("builtins.")
+        other = "; torch.from_dlpack makes a tensor of it that shares its memory" if hasattr(array, "__dlpack__") else ""
+        raise TypeError(f"expected a numpy array or a torch tensor, got {kind}{other}")
     if not array.dtype.isnative:
         raise TypeError(f"array's dtype {array.dtype.str} is of the other byte order")
     size = array.itemsize

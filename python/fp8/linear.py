@@ -76,6 +76,9 @@ class Linear:
         made._own(handle)
         return made
 
+    def __reduce__(self) -> Any:
+        raise TypeError("a Linear is of its process and cannot be pickled: export its codes and scales, or clone it")
+
     def export(self, like: Any) -> tuple[Any, Any]:
         """codes[N,K] and scales, bit for bit, as new arrays of the package that `like` is of, and where it is."""
         info, at = self.info, Place(like, self.context)

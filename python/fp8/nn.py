@@ -237,6 +237,10 @@ class FP8Linear(nn.Linear):
         layer_state.follow(self, fn, before)
         return self
 
+    def _replicate_for_data_parallel(self) -> Any:
+        raise NotImplementedError("FP8Linear is not for nn.DataParallel, whose replicas last for one forward: codes would be "
+                                  "copied to each GPU every time; run a process for each GPU")
+
     def __getstate__(self) -> dict[str, Any]:
         return layer_state.state_of(self)
 

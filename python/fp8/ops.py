@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
+import multiprocessing.context
 import os
 import pathlib
 import weakref
@@ -131,12 +133,19 @@ class Layer(layer.Layer):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        stored = self.codes_and_scales() if self.state == LayerState.READY else ()
         # As bytes, for pickle knows no FP8.
-        return _restored, (self.n, self.k, self.scheme, self.rule, [(t.view(torch.uint8), t.dtype) for t in stored])
+        made = self.codes_and_scales() if self.state == LayerState.READY else ()
+        stored: Any = [(t.view(torch.uint8), t.dtype) for t in made]
+        if multiprocessing.context.get_spawning_popen() is not None:
+            # For a process that is being started: PyTorch would hand on the tensors' files, which close before it has begun.
+            torch.save(stored, file := io.BytesIO())
+            stored = file.getvalue()
+        return _restored, (self.n, self.k, self.scheme, self.rule, stored)
 
 
-def _restored(n: int, k: int, scheme: str, rule: str, stored: list[tuple[torch.Tensor, torch.dtype]]) -> Layer:
+def _restored(n: int, k: int, scheme: str, rule: str, stored: list[tuple[torch.Tensor, torch.dtype]] | bytes) -> Layer:
+    if isinstance(stored, bytes):
+        stored = torch.load(io.BytesIO(stored))
     made = Layer(n, k, scheme=scheme, rule=rule, device=stored[0][0].device if stored else _CPU)
     if stored:
         made.load(*(data.view(dtype) for data, dtype in stored))

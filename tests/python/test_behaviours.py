@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import io
 import itertools
+import multiprocessing
 import pickle
 import sys
 import threading
@@ -53,6 +54,17 @@ def codes_of(layer):
 
 def same_codes(a, b):
     return all(torch.equal(x, y) for x, y in zip(codes_of(a), codes_of(b)))
+
+
+def in_another_process(layers, asked, answers):
+    """What layers compute there that came with the process, and one through a queue; and a number of the parent's."""
+    layers = [*layers, asked.get()]
+    found = {"ready": [layer.is_materialized for layer in layers], "y": [layer(inputs(3)).float().tolist() for layer in layers]}
+    try:
+        fp8.ops.linear(inputs(1), torch.tensor(int(layers[0]._layer.number) ^ 1 << 40), N)
+    except RuntimeError as error:
+        found["words"] = str(error)
+    answers.put(found)
 
 
 def by_the_formula(x, module):
@@ -190,6 +202,29 @@ class Behaviours(unittest.TestCase):
                     self.assertEqual(other.options, layer.options)
                     self.assertTrue(torch.equal(other(inputs(3)), layer(inputs(3))))
                     self.assertTrue(same_codes(other, layer))
+
+    def test_05_into_a_process_that_is_spawned(self):
+        for storage in STORAGES:
+            layers = [FP8Linear(linear(seed=s), options=options(storage, scheme="channel")) for s in (1, 2)]
+            layers[0](inputs(1))
+            spawn = multiprocessing.get_context("spawn")
+            asked, answers = spawn.Queue(), spawn.Queue()
+            child = spawn.Process(target=in_another_process, args=(layers, asked, answers))
+            child.start()
+            asked.put(layers[0])
+            found = answers.get(timeout=120)
+            child.join()
+            self.assertEqual(child.exitcode, 0)
+            self.assertEqual(found["ready"], [True, False, True])
+            for there, here in zip(found["y"], (*layers, layers[0])):
+                self.assertTrue(torch.equal(torch.tensor(there), here(inputs(3)).float()))
+            self.assertRegex(found["words"], "names no layer of this process")
+
+    def test_05_replicas(self):
+        layer = FP8Linear(linear(), options=options())
+        with self.assertRaisesRegex(NotImplementedError, "DataParallel.*a process for each GPU"):
+            layer._replicate_for_data_parallel()
+        self.assertEqual(layer(inputs(2)).shape, (2, N))
 
     def test_05_a_copy_is_deep_and_keeps_what_is_stale(self):
         layer = FP8Linear(linear(), options=options("keep"))

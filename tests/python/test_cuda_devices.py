@@ -98,6 +98,10 @@ class Devices(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
+    def test_data_parallel_is_refused(self):
+        with self.assertRaisesRegex(NotImplementedError, "a process for each GPU"):
+            nn.DataParallel(nn.Sequential(layer(FIRST)))(rows(FIRST, 8))
+
     def test_a_graph_on_the_second(self):
         module, x = layer(SECOND), rows(SECOND)
         with torch.cuda.device(SECOND), torch.no_grad():

@@ -7,6 +7,7 @@ import copy
 import gc
 import io
 import itertools
+import multiprocessing
 import pickle
 import threading
 import unittest
@@ -40,6 +41,10 @@ def linear(dtype=torch.bfloat16, bias=True, n=N, k=K, seed=1):
 def inputs(*shape, dtype=torch.bfloat16, k=K):
     torch.manual_seed(2)
     return torch.randn(*shape, k).to(dtype).to(CUDA)
+
+
+def in_another_process(layer, answers):
+    answers.put((str(layer._layer.device), layer(inputs(3)).float().tolist()))
 
 
 def codes_of(layer):
@@ -250,6 +255,17 @@ class Layers(Near):
                 self.assertEqual(other._layer.device.type, torch.device(device).type)
                 self.assertTrue(same(codes, codes_of(other)))
                 self.near(other(x.to(device)), y, 2.0**-7)
+
+    def test_into_a_process_that_is_spawned(self):
+        layer = enable_fp8_gemm(linear(bias=False).to(CUDA), options=options(scheme="channel"))
+        spawn = multiprocessing.get_context("spawn")
+        answers = spawn.Queue()
+        child = spawn.Process(target=in_another_process, args=(layer, answers))
+        child.start()
+        device, y = answers.get(timeout=120)
+        child.join()
+        self.assertEqual((child.exitcode, device), (0, str(CUDA)))
+        self.assertEqual(y, layer(inputs(3)).float().tolist())
 
     def test_high_precision_states_stay_where_the_layer_is(self):
         for storage in STORAGES:

@@ -5,6 +5,7 @@
 """
 import gc
 import itertools
+import pickle
 import sys
 import unittest
 
@@ -128,6 +129,16 @@ class Numbers(unittest.TestCase):
         self.assertEqual(fp8.Linear(w)(np.zeros((0, 8), np.float32)).shape, (0, 4))
 
 
+class Elsewhere:
+    """An array of another package."""
+
+    shape = (2, 2)
+    __module__ = "numbers.of"
+
+    def __dlpack__(self):
+        raise AssertionError("nobody asks")
+
+
 class BadInput(unittest.TestCase):
     def raises(self, kind, words, call, status=None):
         with self.assertRaises(kind) as caught:
@@ -156,6 +167,8 @@ class BadInput(unittest.TestCase):
         self.raises(ValueError, ["x is [4,8]"], lambda: fp8.Linear(np.ones((3, 5), np.float32))(x), "FP8_E_SHAPE")
         self.raises(ValueError, ["threads"], lambda: fp8.Context(threads=-1), "FP8_E_ARGUMENT")
         self.raises(NotImplementedError, ["meta", "CPU"], lambda: fp8.quantize(torch.ones(2, 2, device="meta")))
+        self.raises(TypeError, ["numbers.Elsewhere", "torch.from_dlpack"], lambda: fp8.quantize(Elsewhere()))
+        self.raises(TypeError, ["export", "clone"], lambda: pickle.dumps(fp8.Linear(x)))
         self.raises(TypeError, ["float7"], lambda: fp8.quantize(x, code="float7"))
         self.raises(ValueError, ["dimensions"], lambda: fp8.arrays.view(np.ones((1,) * 5, np.float32)))
 
