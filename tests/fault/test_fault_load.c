@@ -3,13 +3,15 @@
  * test_fault_load.c - every open, stat and read of fp8_load_checkpoint, and every call on a spill
  * file, fails, is cut short or interrupted, one after the other: the status says what happened,
  * each layer has the weight that it had or the new one, nothing leaks, and the same load then takes
- * what was refused. */
+ * what was refused. Killed at any of them, it leaves no file. */
 #include "fault/fault.h"
 #include "support/counted_alloc.h"
 #include "support/layer_maker.h"
 #include "support/model_maker.h"
 #include "support/sandbox.h"
 
+#include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -198,6 +200,35 @@ static void a_spill_file_meets_every_failure(void **state)
     fault_table_run(&table, argv);
 }
 
+static int entries_of(const char *directory)
+{
+    int count = 0;
+    DIR *d = opendir(directory);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        count += e->d_name[0] != '.';
+    closedir(d);
+    return count;
+}
+
+static void death_leaves_no_spill_file(void **state)
+{
+    (void)state;
+    static const char *const deeds[] = {"kill", "torn", "killafter"};
+    char *argv[] = {"/proc/self/exe", "--spill", (char *)sandbox_path("dying-spill"), NULL};
+    assert_int_equal(mkdir(argv[2], 0777), 0);
+    for (size_t d = 0; d < 3; d++) {
+        fault_plan plan = {.call = "change", .deed = deeds[d], .path = "/dying-spill"};
+        long calls = 0;
+        assert_int_equal(fault_run(&plan, argv, &calls), FP8_OK);
+        assert_true(calls >= 5); /* the file, and a block of each piece */
+        for (plan.at = 1; plan.at <= calls; plan.at++) {
+            assert_int_equal(fault_run(&plan, argv, NULL), 128 + SIGKILL);
+            assert_int_equal(entries_of(argv[2]), 0);
+        }
+    }
+}
+
 /* ---- a checkpoint ---------------------------------------------------------------------------- */
 
 static void every_call_fails(const char *scheme)
@@ -256,6 +287,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_failure_has_its_status),
         cmocka_unit_test(a_spill_file_meets_every_failure),
+        cmocka_unit_test(death_leaves_no_spill_file),
     };
     return cmocka_run_group_tests(tests, make_model, fault_tear_down);
 }
