@@ -2,7 +2,7 @@
  *
  * test_cuda_device.c - devices, primary contexts, memory and streams over the fake driver: every
  * call fails once and nothing leaks, and whose context is current never changes. */
-#include "backend/cuda/cuda_device.h"
+#include "backend/cuda/launch.h"
 
 #include "cuda/fake_driver.h"
 
@@ -77,17 +77,23 @@ static void devices_that_are_not_there_or_too_old_are_refused(void **state)
     nothing_is_left(fake);
 }
 
+/* fp8_cuda_begin, and back. */
+static fp8_status check_stream(const fp8_cuda_device *device, fp8_cu_stream stream, fp8_error *err)
+{
+    FP8_TRY(fp8_cuda_begin(device, stream, err));
+    fp8_cuda_leave(device);
+    return FP8_OK;
+}
+
 /* One of everything on device 0. */
 static fp8_status use(const fp8_driver *driver, fp8_error *err)
 {
     fp8_cuda_device device;
     fp8_cu_pointer memory = 0;
     FP8_TRY(fp8_cuda_open(driver, 0, &device, err));
-    fp8_status status = fp8_cuda_enter(&device, err);
+    fp8_status status = fp8_cuda_begin(&device, fake_driver_stream(0), err);
     if (status == FP8_OK) {
-        status = fp8_cuda_check_stream(&device, fake_driver_stream(0), err);
-        if (status == FP8_OK)
-            status = fp8_cuda_alloc(&device, 1000, &memory, err);
+        status = fp8_cuda_alloc(&device, 1000, &memory, err);
         fp8_cuda_leave(&device);
     }
     fp8_cuda_free(&device, memory);
@@ -137,7 +143,7 @@ static void every_call_fails_once(void **state)
         assert_non_null(strstr(err.msg, ": CUDA_ERROR_UNKNOWN (999): unknown error"));
     }
     assert_int_equal(lost, 1);
-    assert_int_equal(hidden, 6); /* four pops, one free, one release */
+    assert_int_equal(hidden, 5); /* three pops, one free, one release */
 }
 
 static void whose_context_is_current_does_not_change(void **state)
@@ -155,7 +161,7 @@ static void whose_context_is_current_does_not_change(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(fp8_cuda_alloc(&devices[i], 64, &memory[i], NULL), FP8_OK);
         assert_ptr_equal(fake_driver_current(), foreign);
-        assert_int_equal(fp8_cuda_check_stream(&devices[i], fake_driver_stream(i), NULL), FP8_OK);
+        assert_int_equal(check_stream(&devices[i], fake_driver_stream(i), NULL), FP8_OK);
         assert_ptr_equal(fake_driver_current(), foreign);
     }
     assert_int_equal(fake->bytes, 128);
@@ -205,15 +211,14 @@ static void streams_of_others_are_refused(void **state)
     assert_int_equal(fp8_cuda_open(&driver, 0, &device, NULL), FP8_OK);
     assert_int_equal(fp8_cuda_open(&driver, 1, &other, NULL), FP8_OK);
     for (uintptr_t constant = 0; constant < 3; constant++)
-        assert_int_equal(fp8_cuda_check_stream(&device, (fp8_cu_stream)constant, &err), FP8_OK);
-    assert_int_equal(fp8_cuda_check_stream(&device, fake_driver_stream(0), &err), FP8_OK);
-    assert_int_equal(fp8_cuda_check_stream(&other, fake_driver_stream(1), &err), FP8_OK);
-    assert_int_equal(fp8_cuda_check_stream(&other, fake_driver_stream(0), &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_cuda_check_stream(&device, fake_driver_stream(-1), &err), FP8_E_ARGUMENT);
+        assert_int_equal(check_stream(&device, (fp8_cu_stream)constant, &err), FP8_OK);
+    assert_int_equal(check_stream(&device, fake_driver_stream(0), &err), FP8_OK);
+    assert_int_equal(check_stream(&other, fake_driver_stream(1), &err), FP8_OK);
+    assert_int_equal(check_stream(&other, fake_driver_stream(0), &err), FP8_E_ARGUMENT);
+    assert_int_equal(check_stream(&device, fake_driver_stream(-1), &err), FP8_E_ARGUMENT);
     assert_string_equal(err.msg,
                         "cuda:0: the stream belongs to another device or to a context of its own");
-    assert_int_equal(fp8_cuda_check_stream(&device, (fp8_cu_stream)(void *)&unknown, &err),
-                     FP8_E_ARGUMENT);
+    assert_int_equal(check_stream(&device, (fp8_cu_stream)(void *)&unknown, &err), FP8_E_ARGUMENT);
     assert_string_equal(err.msg, "cuda:0: cuStreamGetCtx: CUDA_ERROR_INVALID_HANDLE (400): "
                                  "invalid resource handle");
     fp8_cuda_close(&other);
@@ -237,7 +242,7 @@ static void a_context_destroyed_by_others_and_a_device_that_failed(void **state)
     assert_string_equal(err.msg, "cuda:0: cuCtxPushCurrent: CUDA_ERROR_CONTEXT_IS_DESTROYED (709): "
                                  "context is destroyed");
     assert_int_equal(fp8_cuda_alloc(&device, 10, &more, &err), FP8_E_STATE);
-    assert_int_equal(fp8_cuda_check_stream(&device, fake_driver_stream(0), &err), FP8_E_STATE);
+    assert_int_equal(check_stream(&device, fake_driver_stream(0), &err), FP8_E_STATE);
     fp8_cuda_free(&device, memory);
     fake->fail_name = "cuMemAlloc"; /* tells of a launch before it */
     fake->fail_with = 719;

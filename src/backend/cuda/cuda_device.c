@@ -5,8 +5,6 @@
 
 #include <stdio.h>
 
-enum { LAST_DEFAULT_STREAM = 2 }; /* CU_STREAM_LEGACY is 1, CU_STREAM_PER_THREAD is 2 */
-
 static void write_label(int32_t index, char label[16])
 {
     snprintf(label, 16, "cuda:%d", index);
@@ -129,21 +127,4 @@ void fp8_cuda_free(const fp8_cuda_device *device, fp8_cu_pointer memory)
         return;
     device->driver.cuMemFree(memory);
     fp8_cuda_leave(device);
-}
-
-fp8_status fp8_cuda_check_stream(const fp8_cuda_device *device, fp8_cu_stream stream,
-                                 fp8_error *err)
-{
-    if ((uintptr_t)stream <= LAST_DEFAULT_STREAM)
-        return FP8_OK;
-    fp8_cu_context owner = NULL;
-    FP8_TRY(fp8_cuda_enter(device, err));
-    fp8_cu_result result = device->driver.cuStreamGetCtx(stream, &owner);
-    fp8_cuda_leave(device);
-    if (result != FP8_CU_SUCCESS)
-        return fp8_driver_fail(&device->driver, result, err, "%s: cuStreamGetCtx", device->label);
-    FP8_FAIL_IF(owner != device->primary, err, FP8_E_ARGUMENT,
-                "%s: the stream belongs to another device or to a context of its own",
-                device->label);
-    return FP8_OK;
 }

@@ -68,9 +68,4 @@ fp8_status fp8_cuda_alloc(const fp8_cuda_device *device, uint64_t bytes, fp8_cu_
 /* 0 is a no-op. Waits for whatever still uses the memory. */
 void fp8_cuda_free(const fp8_cuda_device *device, fp8_cu_pointer memory);
 
-/* Whether work for the device may go into the stream: a default stream (NULL, or CUDA's constants 1
- * and 2), or one of its primary context. Errors: ARGUMENT, those of fp8_cuda_enter. */
-fp8_status fp8_cuda_check_stream(const fp8_cuda_device *device, fp8_cu_stream stream,
-                                 fp8_error *err);
-
 #endif

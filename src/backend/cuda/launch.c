@@ -3,10 +3,27 @@
  * launch.c - launching kernels, and the checks before. */
 #include "backend/cuda/launch.h"
 
+enum { LAST_DEFAULT_STREAM = 2 }; /* CU_STREAM_LEGACY is 1, CU_STREAM_PER_THREAD is 2 */
+
+/* Whether work for the device, whose context is current, may go into the stream. */
+static fp8_status check_stream(const fp8_cuda_device *device, fp8_cu_stream stream, fp8_error *err)
+{
+    if ((uintptr_t)stream <= LAST_DEFAULT_STREAM)
+        return FP8_OK;
+    fp8_cu_context owner = NULL;
+    const fp8_cu_result result = device->driver.cuStreamGetCtx(stream, &owner);
+    if (result != FP8_CU_SUCCESS)
+        return fp8_driver_fail(&device->driver, result, err, "%s: cuStreamGetCtx", device->label);
+    FP8_FAIL_IF(owner != device->primary, err, FP8_E_ARGUMENT,
+                "%s: the stream belongs to another device or to a context of its own",
+                device->label);
+    return FP8_OK;
+}
+
 fp8_status fp8_cuda_begin(const fp8_cuda_device *device, void *stream, fp8_error *err)
 {
     FP8_TRY(fp8_cuda_enter(device, err));
-    const fp8_status status = fp8_cuda_check_stream(device, stream, err);
+    const fp8_status status = check_stream(device, stream, err);
     if (status != FP8_OK)
         fp8_cuda_leave(device);
     return status;

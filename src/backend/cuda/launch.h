@@ -22,7 +22,8 @@ typedef struct fp8_cuda_shape {
     bool dependent;   /* the kernel waits by itself for the one before it */
 } fp8_cuda_shape;
 
-/* Errors: those of fp8_cuda_enter and fp8_cuda_check_stream; then there is nothing to leave. */
+/* The stream is a default stream (NULL, or CUDA's constants 1 and 2), or one of the device's
+ * primary context. Errors: ARGUMENT, those of fp8_cuda_enter; then there is nothing to leave. */
 fp8_status fp8_cuda_begin(const fp8_cuda_device *device, void *stream, fp8_error *err);
 
 /* The kernel's one parameter is the struct at `arguments`, which is copied. Errors: NO_KERNEL (it
