@@ -6,7 +6,8 @@
  *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
  *                       first choice, at most KEEP (12) of each kind
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
- *   library host        time of a call on the host */
+ *   library host        time of a call on the host, and beside it of what the driver takes for the same launch, bare, and for each of
+ *                       the other things that a call asks it for */
 #include "../../include/fp8.h"
 #include "harness/bench.cuh"
 #include "library_versions.h"
@@ -191,25 +192,61 @@ static int gradients(FILE *f)
     return 0;
 }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3; }
-/* us of a call that enqueues, best of many bursts */
-static int host(void)
+/* us of f(), which enqueues or asks for something, best of many bursts */
+template <class F> static double host_us(F f)
 {
     enum { BURST = 100, BURSTS = 100 };
+    double best = 1e30;
+    for (int b = 0; b < BURSTS; b++) {
+        CK(cudaStreamSynchronize(g_stream));
+        const double t = now();
+        for (int i = 0; i < BURST; i++) f();
+        best = fmin(best, (now() - t) / BURST);
+    }
+    return best;
+}
+/* An argument as large as the kernels' (small, small that quantizes, large) are. */
+template <int BYTES> struct argument { alignas(64) char bytes[BYTES]; };
+template <int BYTES> __global__ void nothing(const __grid_constant__ argument<BYTES> a) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#define DRIVER(name) static decltype(&name) f_##name; do { cudaDriverEntryPointQueryResult q; CK(cudaGetDriverEntryPointByVersion(#name, (void **)&f_##name, 12000, cudaEnableDefault, &q)); } while (0)
+template <int BYTES> static double bare_us(int cluster, int dependent)
+{
+    DRIVER(cuLaunchKernelEx);
+    CUfunction function;
+    static argument<BYTES> a;
+    void *args[] = {&a};
+    CUlaunchAttribute attributes[2] = {};
+    CUlaunchConfig c = {};
+    CK(cudaGetFuncBySymbol((cudaFunction_t *)&function, (const void *)nothing<BYTES>));
+    c.gridDimX = 128; c.gridDimY = c.gridDimZ = c.blockDimY = c.blockDimZ = 1; c.blockDimX = 256;
+    c.hStream = (CUstream)g_stream; c.attrs = attributes;
+    if (cluster) { attributes[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION; attributes[c.numAttrs].value.clusterDim.x = (unsigned)cluster; attributes[c.numAttrs].value.clusterDim.y = attributes[c.numAttrs].value.clusterDim.z = 1; c.numAttrs++; }
+    if (dependent) { attributes[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; attributes[c.numAttrs++].value.programmaticStreamSerializationAllowed = 1; }
+    return host_us([&] { if (f_cuLaunchKernelEx(&c, function, args, NULL)) { printf("no launch\n"); exit(1); } });
+}
+static void driver(void)
+{
+    DRIVER(cuCtxPushCurrent); DRIVER(cuCtxPopCurrent); DRIVER(cuCtxGetCurrent); DRIVER(cuStreamGetCtx); DRIVER(cuPointerGetAttribute);
+    CUcontext ctx, got;
+    CUdeviceptr at;
+    f_cuCtxGetCurrent(&ctx);
+    printf("BARE\tbytes, cluster, dependent: 384, 8, 1 %.2f; 640, 8, 1 %.2f; 896, 1, 1 %.2f; 896, 0, 0 %.2f\n", bare_us<384>(8, 1), bare_us<640>(8, 1), bare_us<896>(1, 1), bare_us<896>(0, 0));
+    printf("DRIVER\tpush and pop %.3f", host_us([&] { f_cuCtxPushCurrent(ctx); f_cuCtxPopCurrent(&got); }));
+    printf("; cuStreamGetCtx %.3f", host_us([&] { f_cuStreamGetCtx((CUstream)g_stream, &got); }));
+    printf("; cuPointerGetAttribute %.3f", host_us([&] { f_cuPointerGetAttribute(&at, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)g_work); }));
+    printf("; cuTensorMapEncodeTiled %.3f us\n", host_us([&] { map_bytes(g_work, 4096, 4096, 64, 128); }));
+}
+static int host(void)
+{
     static const int shape[][3] = {{1, 4096, 4096}, {16, 4096, 4096}, {64, 4096, 4096}, {256, 4096, 4096}, {2048, 4096, 4096}};
+    driver();
     for (unsigned s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int kind = 0; kind < 4; kind++) {
             problem p;
             problem_make(&p, shape[s][0], shape[s][1], shape[s][2], 1, 0);
             layer l = layer_make(&p, kind & 1, kind < 2);
-            double best = 1e30;
-            if (layer_run(&l, 0) == FP8_OK)
-                for (int b = 0; b < BURSTS; b++) {
-                    CK(cudaStreamSynchronize(g_stream));
-                    const double t = now();
-                    for (int i = 0; i < BURST; i++) NEED(layer_run(&l, 0));
-                    best = fmin(best, (now() - t) / BURST);
-                }
-            printf("HOST\t%d\t%d\t%d\t%d\t%.2f\n", shape[s][0], shape[s][1], shape[s][2], kind, best);
+            NEED(layer_run(&l, 0));
+            printf("HOST\t%d\t%d\t%d\t%d\t%.2f\n", shape[s][0], shape[s][1], shape[s][2], kind, host_us([&] { NEED(layer_run(&l, 0)); }));
             layer_free(&l);
             problem_free(&p);
         }
