@@ -53,37 +53,35 @@ static void store_e8m0fnu(void *data, int64_t i, float value, bool saturate)
 #define CARRIED 0, false, 0, 0, 0, NULL, NULL
 static const fp8_dtype_facts table[] = {
     /* dtype         name           bits max            inf    NaN mask, from, to                   */
-    {FP8_F32,      "F32",          32, 0x1.fffffep127f, true,  0x7FFFFFFF, 0x7F800001, 0x7FFFFFFF, FUNCTIONS(f32)},
-    {FP8_F16,      "F16",          16, 65504.0f,        true,  0x7FFF,     0x7C01,     0x7FFF,     FUNCTIONS(f16)},
-    {FP8_BF16,     "BF16",         16, 0x1.fep127f,     true,  0x7FFF,     0x7F81,     0x7FFF,     FUNCTIONS(bf16)},
-    {FP8_E4M3FN,   "F8_E4M3",      8,  448.0f,          false, 0x7F,       0x7F,       0x7F,       FUNCTIONS(e4m3fn)},
-    {FP8_E4M3FNUZ, "F8_E4M3FNUZ",  8,  240.0f,          false, 0xFF,       0x80,       0x80,       FUNCTIONS(e4m3fnuz)},
-    {FP8_E5M2,     "F8_E5M2",      8,  57344.0f,        true,  0x7F,       0x7D,       0x7F,       FUNCTIONS(e5m2)},
-    {FP8_E5M2FNUZ, "F8_E5M2FNUZ",  8,  57344.0f,        false, 0xFF,       0x80,       0x80,       FUNCTIONS(e5m2fnuz)},
-    {FP8_E8M0FNU,  "F8_E8M0",      8,  0x1p127f,        false, 0xFF,       0xFF,       0xFF,       FUNCTIONS(e8m0fnu)},
-    {FP8_F64,      "F64",          64, CARRIED},
-    {FP8_C64,      "C64",          64, CARRIED},
-    {FP8_BOOL,     "BOOL",         8,  CARRIED},
-    {FP8_U8,       "U8",           8,  CARRIED},
-    {FP8_I8,       "I8",           8,  CARRIED},
-    {FP8_U16,      "U16",          16, CARRIED},
-    {FP8_I16,      "I16",          16, CARRIED},
-    {FP8_U32,      "U32",          32, CARRIED},
-    {FP8_I32,      "I32",          32, CARRIED},
-    {FP8_U64,      "U64",          64, CARRIED},
-    {FP8_I64,      "I64",          64, CARRIED},
-    {FP8_F4,       "F4",           4,  CARRIED},
-    {FP8_F6_E2M3,  "F6_E2M3",      6,  CARRIED},
-    {FP8_F6_E3M2,  "F6_E3M2",      6,  CARRIED},
+    [FP8_F32] = {FP8_F32,      "F32",          32, 0x1.fffffep127f, true,  0x7FFFFFFF, 0x7F800001, 0x7FFFFFFF, FUNCTIONS(f32)},
+    [FP8_F16] = {FP8_F16,      "F16",          16, 65504.0f,        true,  0x7FFF,     0x7C01,     0x7FFF,     FUNCTIONS(f16)},
+    [FP8_BF16] = {FP8_BF16,     "BF16",         16, 0x1.fep127f,     true,  0x7FFF,     0x7F81,     0x7FFF,     FUNCTIONS(bf16)},
+    [FP8_E4M3FN] = {FP8_E4M3FN,   "F8_E4M3",      8,  448.0f,          false, 0x7F,       0x7F,       0x7F,       FUNCTIONS(e4m3fn)},
+    [FP8_E4M3FNUZ] = {FP8_E4M3FNUZ, "F8_E4M3FNUZ",  8,  240.0f,          false, 0xFF,       0x80,       0x80,       FUNCTIONS(e4m3fnuz)},
+    [FP8_E5M2] = {FP8_E5M2,     "F8_E5M2",      8,  57344.0f,        true,  0x7F,       0x7D,       0x7F,       FUNCTIONS(e5m2)},
+    [FP8_E5M2FNUZ] = {FP8_E5M2FNUZ, "F8_E5M2FNUZ",  8,  57344.0f,        false, 0xFF,       0x80,       0x80,       FUNCTIONS(e5m2fnuz)},
+    [FP8_E8M0FNU] = {FP8_E8M0FNU,  "F8_E8M0",      8,  0x1p127f,        false, 0xFF,       0xFF,       0xFF,       FUNCTIONS(e8m0fnu)},
+    [FP8_F64] = {FP8_F64,      "F64",          64, CARRIED},
+    [FP8_C64] = {FP8_C64,      "C64",          64, CARRIED},
+    [FP8_BOOL] = {FP8_BOOL,     "BOOL",         8,  CARRIED},
+    [FP8_U8] = {FP8_U8,       "U8",           8,  CARRIED},
+    [FP8_I8] = {FP8_I8,       "I8",           8,  CARRIED},
+    [FP8_U16] = {FP8_U16,      "U16",          16, CARRIED},
+    [FP8_I16] = {FP8_I16,      "I16",          16, CARRIED},
+    [FP8_U32] = {FP8_U32,      "U32",          32, CARRIED},
+    [FP8_I32] = {FP8_I32,      "I32",          32, CARRIED},
+    [FP8_U64] = {FP8_U64,      "U64",          64, CARRIED},
+    [FP8_I64] = {FP8_I64,      "I64",          64, CARRIED},
+    [FP8_F4] = {FP8_F4,       "F4",           4,  CARRIED},
+    [FP8_F6_E2M3] = {FP8_F6_E2M3,  "F6_E2M3",      6,  CARRIED},
+    [FP8_F6_E3M2] = {FP8_F6_E3M2,  "F6_E3M2",      6,  CARRIED},
 };
 /* clang-format on */
 
 const fp8_dtype_facts *fp8_dtype_facts_of(fp8_dtype dtype)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (table[i].dtype == dtype)
-            return &table[i];
-    return NULL;
+    const size_t i = (size_t)dtype;
+    return i < sizeof table / sizeof *table && table[i].name ? &table[i] : NULL;
 }
 
 const char *fp8_dtype_name(fp8_dtype dtype)
@@ -101,7 +99,7 @@ int fp8_dtype_bits(fp8_dtype dtype)
 fp8_dtype fp8_dtype_parse(const char *name)
 {
     for (size_t i = 0; name && i < sizeof table / sizeof *table; i++)
-        if (!strcmp(table[i].name, name))
+        if (table[i].name && !strcmp(table[i].name, name))
             return table[i].dtype;
     return FP8_DTYPE_NONE;
 }
