@@ -5,6 +5,7 @@
  * nothing leaks. A build without kernels says so instead. */
 #include "backend/cuda/kernel_args.h"
 #include "backend/cuda/launch.h"
+#include "backend/cuda/sm90_args.h"
 #include "base/context.h"
 
 #include "cuda/fake_driver.h"
@@ -269,6 +270,24 @@ static void launches_carry_what_they_are_given(void **state)
     nothing_is_left(fake);
 }
 
+/* By divisors of tiles, 16 * 1187 and 32 * 2374 among them: groups of tiles of a vocabulary of
+ * 151936, where tile 265887 and tile 151935 of a kernel lie just before the border of a group. */
+static void tiles_are_divided_exactly(void **state)
+{
+    (void)state;
+    static const int32_t divisors[] = {1,     2,     3,     16,    127,   1187,    18992,   37984,
+                                       65535, 65536, 65537, 75968, 96000, 1048577, 33554431};
+    for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++) {
+        const fp8_divider by = fp8_divider_of(divisors[i]);
+        const int64_t d = divisors[i], step = INT32_MAX / d / 10000 + 1;
+        for (int64_t at = 0; at + d <= INT32_MAX; at += step * d) {
+            assert_int_equal(fp8_divide((int32_t)at, by), at / d);
+            assert_int_equal(fp8_divide((int32_t)(at + d - 1), by), at / d);
+        }
+        assert_int_equal(fp8_divide(INT32_MAX, by), INT32_MAX / d);
+    }
+}
+
 static void memory_and_streams_of_others_are_refused(void **state)
 {
     (void)state;
@@ -414,6 +433,7 @@ int main(void)
         cmocka_unit_test(every_call_of_an_operation_fails_once),
         cmocka_unit_test(a_policy_that_needs_an_answer_waits),
         cmocka_unit_test(launches_carry_what_they_are_given),
+        cmocka_unit_test(tiles_are_divided_exactly),
         cmocka_unit_test(memory_and_streams_of_others_are_refused),
         cmocka_unit_test(memory_for_a_while_fails_at_every_call),
         cmocka_unit_test(memory_calls_check_their_arguments),

@@ -8,6 +8,7 @@
 #define FP8_BACKEND_CUDA_SM90_ARGS_H
 
 #include "backend/cuda/kernel_args.h"
+#include "number/number.h"
 
 #ifdef __cplusplus
 #define FP8_SIZE constexpr int /* of shared memory, in bytes, or of tiles */
@@ -37,11 +38,26 @@ typedef struct fp8_sm90_scales {
 } fp8_sm90_scales;
 FP8_ARGS_SIZE(fp8_sm90_scales, 32);
 
-/* t / d for 0 <= t, t * d < 2^32, by a multiplication. */
+/* Divides by d >= 1 by a multiplication. */
 typedef struct fp8_divider {
     int32_t d;
-    uint32_t inverse; /* floor((2^32 - 1) / d) + 1 */
+    uint32_t inverse; /* floor((2^32 - 1) / d) + 1; of 1 unused */
 } fp8_divider;
+FP8_NUMBER_FN fp8_divider fp8_divider_of(int32_t d)
+{
+    fp8_divider by;
+    by.d = d;
+    by.inverse = UINT32_MAX / (uint32_t)d + 1;
+    return by;
+}
+/* t / d for 0 <= t < 2^31. What is multiplied by is at most 1 too much, of 2^32, so the product is
+ * less than t / 2^32 too much: the quotient or, from t * d = 2^32 on, perhaps one more. */
+FP8_NUMBER_FN int32_t fp8_divide(int32_t t, fp8_divider by)
+{
+    const uint32_t dividend = (uint32_t)t, d = (uint32_t)by.d;
+    const uint32_t q = (uint32_t)((uint64_t)dividend * by.inverse >> 32);
+    return d == 1 ? t : (int32_t)(q - (q * d > dividend));
+}
 
 /* ---- gemm_large.cuh ---- */
 

@@ -46,20 +46,12 @@ static bool stores_by_bulk(const fp8_sm90_matrices *m)
     return m->y_dtype != FP8_F32 && (uintptr_t)m->y % 16 == 0 && m->y_stride % 8 == 0;
 }
 
-static fp8_divider divider(int32_t d)
-{
-    return (fp8_divider){d, (uint32_t)(UINT32_MAX / (uint32_t)d + 1)};
-}
-
-/* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile, as
- * far as the division by multiplication goes. */
-static int32_t group_of(const fp8_sm90_version *v, const fp8_sm90_problem *p, int32_t down,
-                        int32_t across)
+/* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile. */
+static int32_t group_of(const fp8_sm90_version *v, const fp8_sm90_problem *p, int32_t down)
 {
     enum { L2_PART = 24 << 20, ROWS = 2048 };
-    const bool fits = (int64_t)p->m * p->k <= L2_PART && (int64_t)down * across < UINT16_MAX;
     const int32_t some = ROWS / (v->rows * v->down);
-    return fits || down < some ? down : some;
+    return (int64_t)p->m * p->k <= L2_PART || down < some ? down : some;
 }
 
 static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_version *v,
@@ -67,7 +59,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
                                fp8_error *err)
 {
     const int32_t down = up(p->m, v->rows * v->down), across = up(p->n, v->cols * v->across);
-    const int32_t cluster = v->down * v->across, group = group_of(v, p, down, across);
+    const int32_t cluster = v->down * v->across, group = group_of(v, p, down);
     const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
     fp8_large_args a = {
         .scales = m->scales,
@@ -80,9 +72,9 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .late = v->late,
         .down = down,
         .across = across,
-        .per = divider(group * across),
-        .full = divider(group),
-        .last = divider(down % group ? down % group : group),
+        .per = fp8_divider_of(group * across),
+        .full = fp8_divider_of(group),
+        .last = fp8_divider_of(down % group ? down % group : group),
         .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {

@@ -96,15 +96,11 @@ DEV void large_body(const fp8_large_args &a)
         cluster_arrive();
         cluster_wait();
     }
-    /* Groups of a.group row tiles, M fastest inside a group; products below 2^32. */
+    /* Groups of a.group row tiles, M fastest inside a group. */
     auto place = [&](int t, int &m0, int &n0) {
-        const int g = a.per.d == 1 ? t : (int)__umulhi((uint32_t)t, a.per.inverse),
-                  in = t - g * a.per.d;
-        const bool last = (g + 1) * a.group > a.down;
-        const int rows = last ? a.last.d : a.full.d,
-                  across = rows == 1 ? in
-                                     : (int)__umulhi((uint32_t)in,
-                                                     last ? a.last.inverse : a.full.inverse);
+        const int g = fp8_divide(t, a.per), in = t - g * a.per.d;
+        const fp8_divider by = (g + 1) * a.group > a.down ? a.last : a.full;
+        const int rows = by.d, across = fp8_divide(in, by);
         m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
         n0 = (across * CN + rn) * BN;
     };
