@@ -122,6 +122,123 @@ static void a_run_is_one_launch_in_the_stream(void **state)
     nothing_is_left(fake);
 }
 
+/* ---- X and Y as callers have them ---- */
+
+enum { ROWS = 3, SIDE = 256 };
+
+/* Of a weight [SIDE, SIDE] of a scale a row, and X in bf16 that is quantized or left as it is. */
+static fp8_linear *create_square(const fp8_context *ctx, fp8_activation activation)
+{
+    static uint8_t w_codes[SIDE * SIDE];
+    static float w_scales[SIDE];
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    fp8_error err;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, SIDE, SIDE);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, SIDE, 1);
+    for (int i = 0; i < SIDE; i++)
+        w_scales[i] = 1;
+    desc.activation = activation;
+    desc.w.grid = (fp8_grid){1, 0};
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err), FP8_OK);
+    return linear;
+}
+
+/* Runs rows of X in a dtype, so many elements apart, those of Y in bf16 as far. */
+static fp8_status run_with_stride(const fp8_linear *linear, fp8_dtype dtype, int64_t rows,
+                                  int64_t x_stride, int64_t y_stride, fp8_error *err)
+{
+    fp8_tensor x = on_device((uint64_t)1 << 38, dtype, rows, SIDE);
+    fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, rows, SIDE);
+    const fp8_tensor x_scales = on_device(1 << 30, FP8_F32, rows, 1);
+    x.stride[0] = x_stride;
+    y.stride[0] = y_stride;
+    return fp8_linear_run(linear, &x, dtype == FP8_E4M3FN ? &x_scales : NULL, &y,
+                          fake_driver_memory(0), 1 << 20, fake_driver_stream(0), err);
+}
+
+/* Rows that go backwards, overlap or are 2^40 bytes apart, of X and of Y: other kernels take X, and
+ * Y is stored without them. */
+static void rows_that_bulk_copies_cannot_take_are_left_to_others(void **state)
+{
+    (void)state;
+    static const int64_t strides[] = {-SIDE, 0, 16, (int64_t)1 << 40};
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = fake_context();
+    fp8_error err;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    for (int wide = 0; wide < 2; wide++) {
+        fp8_linear *linear = create_square(ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
+        const fp8_dtype dtype = wide ? FP8_BF16 : FP8_E4M3FN;
+        assert_int_equal(run_with_stride(linear, dtype, ROWS, SIDE, SIDE, &err), FP8_OK);
+        assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8) != 0, 1);
+        for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
+            assert_int_equal(run_with_stride(linear, dtype, ROWS, strides[i], SIDE, &err), FP8_OK);
+            assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8), 0);
+        }
+        assert_int_equal(run_with_stride(linear, dtype, 200, SIDE, -SIDE, &err), FP8_OK);
+        assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8) != 0, 1);
+        fp8_linear_free(linear);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+/* The stride of one row steps nowhere. */
+static void one_row_may_have_any_stride(void **state)
+{
+    (void)state;
+    static const int64_t strides[] = {1, 0, -7, INT64_MAX, INT64_MIN};
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = fake_context();
+    fp8_error err;
+    char kernel[sizeof fake->kernel];
+    if (!fp8_cuda_has_kernels())
+        skip();
+    for (int wide = 0; wide < 2; wide++) {
+        fp8_linear *linear = create_square(ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
+        const fp8_dtype dtype = wide ? FP8_BF16 : FP8_E4M3FN;
+        assert_int_equal(run_with_stride(linear, dtype, 1, SIDE, SIDE, &err), FP8_OK);
+        memcpy(kernel, fake->kernel, sizeof kernel);
+        for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
+            assert_int_equal(run_with_stride(linear, dtype, 1, strides[i], strides[i], &err),
+                             FP8_OK);
+            assert_string_equal(fake->kernel, kernel);
+        }
+        fp8_linear_free(linear);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+/* Y of more tiles than 32 bits count is left to the kernels that count in 64. */
+static void too_many_tiles_are_left_to_others(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = fake_context();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_candidate first;
+    fp8_error err;
+    const int64_t most = (int64_t)1 << 27;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    desc.w.grid = (fp8_grid){1, 0};
+    for (int scaled = 0; scaled < 2; scaled++) {
+        desc.activation = scaled ? FP8_ACTIVATION_DYNAMIC : FP8_ACTIVATION_NONE;
+        for (int many = 0; many < 2; many++) {
+            assert_int_equal(fp8_explain(ctx, &desc, many ? most : 4096, most, 16, FP8_BF16,
+                                         FP8_E4M3FN, 0, &first, &err),
+                             FP8_OK);
+            assert_string_equal(first.isa, many ? "sm_80" : "sm_90a");
+            assert_int_equal(first.chosen, 1);
+        }
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
 static void sizes_are_those_of_the_device(void **state)
 {
     (void)state;
@@ -181,6 +298,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_fails_once),
         cmocka_unit_test(a_run_is_one_launch_in_the_stream),
+        cmocka_unit_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
+        cmocka_unit_test(one_row_may_have_any_stride),
+        cmocka_unit_test(too_many_tiles_are_left_to_others),
         cmocka_unit_test(sizes_are_those_of_the_device),
         cmocka_unit_test(what_a_run_cannot_do_is_refused),
     };

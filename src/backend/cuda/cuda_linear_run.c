@@ -13,6 +13,7 @@
 #include "backend/cuda/matrix.h"
 #include "backend/cuda/not_finite.h"
 #include "backend/cuda/sm90.h"
+#include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wide_run.h"
 #include "base/size.h"
 #include "op/cuda_calls.h"
@@ -178,7 +179,7 @@ static bool lies_well(const fp8_gemm_operand *o)
 {
     const int64_t bytes = fp8_dtype_bits((fp8_dtype)o->elements.dtype) / 8;
     return o->elements.col == 1 && (uintptr_t)o->elements.data % 16 == 0 &&
-           o->elements.row * bytes % 16 == 0;
+           fp8_cuda_divides(16, (uint64_t)o->elements.row * (uint64_t)bytes);
 }
 
 /* The kernel of gemm_dx.cu for a gradient, the plain one if there is none. Scales that do not vary
@@ -331,11 +332,6 @@ static const char *plan_lacks(const fp8_cuda_device *device, const fp8_linear_pl
     return NULL;
 }
 
-static bool is_aligned(const void *data, int64_t stride)
-{
-    return (uintptr_t)data % 16 == 0 && stride % 16 == 0;
-}
-
 /* The same for X and Y. */
 static const char *matrices_lack(const call *c, const fp8_tensor *y)
 {
@@ -343,7 +339,9 @@ static const char *matrices_lack(const call *c, const fp8_tensor *y)
     const fp8_tensor *x = &c->codes;
     if (x->dtype != FP8_E4M3FN)
         return "for x and w in e4m3fn";
-    if (x->stride[1] != 1 || !is_aligned(x->data, x->stride[0]) || x->shape[0] > FP8_SM90_MOST)
+    if (x->stride[1] != 1 ||
+        !fp8_cuda_has_map(x->data, x->shape[0], x->shape[1], x->stride[0], 1) ||
+        x->shape[0] > FP8_SM90_MOST)
         return "for rows of x that are aligned to 16 bytes";
     if (y->stride[1] != 1 || (uintptr_t)y->data % (size_t)(fp8_dtype_bits(y->dtype) / 8))
         return "for y with contiguous rows";
@@ -490,13 +488,14 @@ fp8_status fp8_cuda_linear_run(const fp8_linear *linear, const char *kernel, con
                                const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                                void *stream, fp8_error *err)
 {
-    call c = {linear, kernel, linear->ctx->cuda, x, x_scales, .stream = stream};
+    const fp8_tensor from = fp8_cuda_settled(x), to = fp8_cuda_settled(y);
+    call c = {linear, kernel, linear->ctx->cuda, &from, x_scales, .stream = stream};
     FP8_TRY(fp8_cuda_begin(c.device, stream, err));
-    fp8_status status = check_places(c.device, x, "x", x_scales, y, "y", err);
+    fp8_status status = check_places(c.device, &from, "x", x_scales, &to, "y", err);
     if (status == FP8_OK)
         status = fp8_cuda_check_memory(c.device, workspace, "the workspace", err);
     if (status == FP8_OK && x->shape[0] > 0)
-        status = enqueue(&c, y, workspace, err);
+        status = enqueue(&c, &to, workspace, err);
     fp8_cuda_leave(c.device);
     return status;
 }
@@ -518,10 +517,11 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
                                   const fp8_tensor *dx, void *stream, fp8_error *err)
 {
     const fp8_cuda_device *device = linear->ctx->cuda;
+    const fp8_tensor from = fp8_cuda_settled(dy), to = fp8_cuda_settled(dx);
     fp8_gemm_args args = {
-        .x = plain_operand(dy),
+        .x = plain_operand(&from),
         .w = turned_w(linear),
-        .y = fp8_cuda_matrix_of(dx),
+        .y = fp8_cuda_matrix_of(&to),
         .m = dx->shape[0],
         .n = linear->plan.k,
         .k = linear->plan.n,
@@ -532,7 +532,7 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
     fp8_status status = check_places(device, dy, "dy", NULL, dx, "dx", err);
     bool done = false;
     if (status == FP8_OK)
-        status = fp8_wide_run_dx(linear, dy, dx, stream, &done, err);
+        status = fp8_wide_run_dx(linear, &from, &to, stream, &done, err);
     if (status == FP8_OK && !done)
         status = launch(device, kernel, shared, &args, stream, err);
     fp8_cuda_leave(device);

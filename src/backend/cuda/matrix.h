@@ -14,6 +14,18 @@ static inline fp8_cuda_matrix fp8_cuda_matrix_of(const fp8_tensor *t)
     return (fp8_cuda_matrix){t->data, t->stride[0], t->stride[1], (int32_t)t->dtype, 0};
 }
 
+/* t with strides that mean something: that of a dimension of one element steps nowhere and may be
+ * any number. */
+static inline fp8_tensor fp8_cuda_settled(const fp8_tensor *t)
+{
+    fp8_tensor same = *t;
+    if (t->shape[0] == 1)
+        same.stride[0] = 0;
+    if (t->shape[1] == 1)
+        same.stride[1] = 1;
+    return same;
+}
+
 static inline bool fp8_cuda_divides(int64_t by, uint64_t n)
 {
     return n % (uint64_t)by == 0;

@@ -203,7 +203,7 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
                         const fp8_sm90_problem *p)
 {
-    if (v->block != p->block || (v->fast && !p->fast))
+    if (v->block != p->block || (v->fast && !p->fast) || has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
         return !v->small && !v->fast && v->rows == 128 && v->cols == 128 && v->down * v->across == 1

@@ -19,12 +19,13 @@ static fp8_status map_codes(const fp8_cuda_device *device, const uint8_t *data, 
     return fp8_cuda_make_map(device, &of, out, err);
 }
 
-/* A box of `box` scales of one k block; scales are [k blocks, stride]. */
-static fp8_status map_scales(const fp8_cuda_device *device, const fp8_sm90_scales *scales,
-                             int32_t k_blocks, int32_t box, fp8_tensor_map *out, fp8_error *err)
+/* A box of `box` scales of one k block; scales are [k blocks, stride], of which m are there. */
+static fp8_status map_scales(const fp8_cuda_device *device, const fp8_sm90_problem *p,
+                             const fp8_sm90_scales *scales, int32_t box, fp8_tensor_map *out,
+                             fp8_error *err)
 {
-    const fp8_cuda_map_of of = {
-        scales->x, k_blocks, scales->x_stride, scales->x_stride, 1, box, FLOATS, 0, 4};
+    const fp8_cuda_map_of of = {scales->x, up(p->k, 128), p->m, scales->x_stride, 1, box, FLOATS, 0,
+                                4};
     return fp8_cuda_make_map(device, &of, out, err);
 }
 
@@ -41,9 +42,9 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
 }
 
 /* Whether bulk copies can store Y: 16 bits an element, whatever they mean. */
-static bool stores_by_bulk(const fp8_sm90_matrices *m)
+static bool stores_by_bulk(const fp8_sm90_problem *p, const fp8_sm90_matrices *m)
 {
-    return m->y_dtype != FP8_F32 && (uintptr_t)m->y % 16 == 0 && m->y_stride % 8 == 0;
+    return m->y_dtype != FP8_F32 && fp8_cuda_has_map(m->y, p->m, p->n, m->y_stride, 2);
 }
 
 /* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile. */
@@ -63,7 +64,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
     fp8_large_args a = {
         .scales = m->scales,
-        .y_plain = stores_by_bulk(m) ? NULL : m->y,
+        .y_plain = stores_by_bulk(p, m) ? NULL : m->y,
         .y_stride = m->y_stride,
         .m = p->m,
         .n = p->n,
@@ -86,10 +87,10 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     };
     FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, &a.x, err));
     FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, &a.w, err));
-    if (stores_by_bulk(m))
+    if (stores_by_bulk(p, m))
         FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
     if (v->block)
-        FP8_TRY(map_scales(device, &m->scales, up(p->k, 128), v->rows, &a.x_scales, err));
+        FP8_TRY(map_scales(device, p, &m->scales, v->rows, &a.x_scales, err));
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }
 
@@ -140,7 +141,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .stages = plan.stages,
         .prefetch = PREFETCHED,
         .x_rows = p->m < v->cols ? p->m : v->cols,
-        .by_bulk = stores_by_bulk(m),
+        .by_bulk = stores_by_bulk(p, m),
         .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {
@@ -154,7 +155,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
     if (!resident)
         FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a.x_rows, &a.x, err));
     if (!resident && v->block)
-        FP8_TRY(map_scales(device, &m->scales, up(p->k, 128), v->cols, &a.x_scales, err));
+        FP8_TRY(map_scales(device, p, &m->scales, v->cols, &a.x_scales, err));
     if (wide && a.by_bulk)
         FP8_TRY(
             map_y(device, p, m, fp8_small_store_rows(v->rows, v->cols, v->split), 64, &a.y, err));

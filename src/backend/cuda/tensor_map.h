@@ -16,7 +16,19 @@ typedef struct fp8_cuda_map_of {
     uint32_t type, swizzle, element_bytes; /* FP8_CU_MAP_.. */
 } fp8_cuda_map_of;
 
-/* Errors: what the driver says of a matrix that bulk copies cannot take. */
+/* Whether there is a descriptor of data[rows, cols], `stride` elements of so many bytes from row to
+ * row: not if rows go backwards or overlap. */
+static inline bool fp8_cuda_has_map(const void *data, int64_t rows, int64_t cols, int64_t stride,
+                                    int64_t bytes)
+{
+    enum { ALIGN = 16 };
+    const int64_t most = ((int64_t)1 << 40) / bytes; /* exclusive */
+    return (uintptr_t)data % ALIGN == 0 &&
+           (rows == 1 || (stride >= cols && stride < most && stride * bytes % ALIGN == 0));
+}
+
+/* The stride of one row is not looked at. Errors: what the driver says of a matrix that bulk copies
+ * cannot take. */
 fp8_status fp8_cuda_make_map(const fp8_cuda_device *device, const fp8_cuda_map_of *of,
                              fp8_tensor_map *out, fp8_error *err);
 

@@ -164,7 +164,8 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
                      : v->tokens <= 128 ? 3
                                         : 4;
     fp8_wide_plan o;
-    if (v->kind != p->kind || v->f16 != p->f16 || v->turned != p->turned)
+    if (v->kind != p->kind || v->f16 != p->f16 || v->turned != p->turned ||
+        has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant)
         return v->tokens == INVARIANT_TOKENS && v->split == 1 ? 1 : -1;
