@@ -239,6 +239,26 @@ static void too_many_tiles_are_left_to_others(void **state)
     nothing_is_left(fake);
 }
 
+/* Without columns no product of sizes tells that there are too many. */
+static void too_many_rows_have_no_workspace(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = fake_context();
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    fp8_error err;
+    uint64_t bytes;
+    const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, 0), s = fp8_matrix(scales, FP8_F32, 1, 0);
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err), FP8_OK);
+    assert_int_equal(fp8_linear_workspace(linear, 1 << 20, &bytes, &err), FP8_OK);
+    assert_int_equal(fp8_linear_workspace(linear, INT64_MAX, &bytes, &err), FP8_E_SHAPE);
+    fp8_linear_free(linear);
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
 static void sizes_are_those_of_the_device(void **state)
 {
     (void)state;
@@ -301,6 +321,7 @@ int main(void)
         cmocka_unit_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
         cmocka_unit_test(one_row_may_have_any_stride),
         cmocka_unit_test(too_many_tiles_are_left_to_others),
+        cmocka_unit_test(too_many_rows_have_no_workspace),
         cmocka_unit_test(sizes_are_those_of_the_device),
         cmocka_unit_test(what_a_run_cannot_do_is_refused),
     };

@@ -65,7 +65,7 @@ static bool size_parts(const fp8_linear_plan *p, int64_t m, uint64_t *codes, uin
     *codes = *scales = 0;
     if (!p->x_is_scaled)
         return true;
-    return fp8_size_mul((uint64_t)m, row, codes) &&
+    return m <= INT64_MAX / 4 && fp8_size_mul((uint64_t)m, row, codes) &&
            fp8_size_mul((uint64_t)read_stride(m), (uint64_t)x_scale_cols(p) * sizeof(float),
                         scales) &&
            *codes < INT64_MAX / 4 && *scales < INT64_MAX / 4;
