@@ -47,12 +47,48 @@ void cli_tune_rows_free(cli_tune_rows *rows)
     *rows = (cli_tune_rows){0};
 }
 
+/* `path`.partial, to be freed; NULL after a message. */
+static char *partial_of(const char *path)
+{
+    const size_t bytes = strlen(path) + sizeof ".partial";
+    char *partial = malloc(bytes);
+    if (partial == NULL)
+        cli_error("out of memory");
+    else
+        snprintf(partial, bytes, "%s.partial", path);
+    return partial;
+}
+
+static int cannot_write(const char *path, int error)
+{
+    cli_error("cannot write %s: %s", path, strerror(error));
+    return CLI_IO;
+}
+
+/* By making a file there, and taking it away; one that is there already may be another's. */
+static int check_folder(const char *path)
+{
+    char *partial = partial_of(path);
+    if (partial == NULL)
+        return CLI_MEMORY;
+    FILE *file = fopen(partial, "wx");
+    const int error = file != NULL ? EEXIST : errno;
+    if (file != NULL) {
+        fclose(file);
+        unlink(partial);
+    }
+    free(partial);
+    return error == EEXIST ? CLI_DONE : cannot_write(path, error);
+}
+
 int cli_tune_check(const char *path, bool force)
 {
     struct stat info;
-    if (force || lstat(path, &info) != 0)
-        return CLI_DONE;
-    return cli_usage_error("%s exists; --force replaces it", path);
+    if (lstat(path, &info) != 0)
+        return check_folder(path);
+    if (!S_ISREG(info.st_mode))
+        return cli_usage_error("%s is no regular file, and is not replaced by one", path);
+    return force ? check_folder(path) : cli_usage_error("%s exists; --force replaces it", path);
 }
 
 static void print(FILE *file, const fp8_gpu_info *gpu, const cli_tune_rows *rows)
@@ -80,25 +116,18 @@ static bool finish(FILE *file)
 
 int cli_tune_write(const char *path, const fp8_gpu_info *gpu, const cli_tune_rows *rows)
 {
-    const size_t bytes = strlen(path) + sizeof ".partial";
-    char *partial = malloc(bytes);
-    if (partial == NULL) {
-        cli_error("out of memory");
+    char *partial = partial_of(path);
+    if (partial == NULL)
         return CLI_MEMORY;
-    }
-    snprintf(partial, bytes, "%s.partial", path);
     FILE *file = fopen(partial, "w");
     bool done = file != NULL;
     if (done) {
         print(file, gpu, rows);
         done = finish(file) && rename(partial, path) == 0;
     }
-    if (!done) {
-        const int error = errno;
-        if (file != NULL)
-            unlink(partial);
-        cli_error("cannot write %s: %s", path, strerror(error));
-    }
+    const int error = errno;
+    if (!done && file != NULL)
+        unlink(partial);
     free(partial);
-    return done ? CLI_DONE : CLI_IO;
+    return done ? CLI_DONE : cannot_write(path, error);
 }

@@ -24,7 +24,8 @@ bool cli_tune_has(const cli_tune_rows *rows, const char *kind, const cli_shape *
 int cli_tune_add(cli_tune_rows *rows, const cli_tune_row *row);
 void cli_tune_rows_free(cli_tune_rows *rows);
 
-/* CLI_USAGE, with a message, if `path` is there and must not be replaced. */
+/* Before hours of measuring: CLI_USAGE, with a message, if `path` is there and must not be
+ * replaced, which nothing but a regular file ever is; CLI_IO if its folder takes no file. */
 int cli_tune_check(const char *path, bool force);
 /* Writes `path`.partial, makes it durable and renames it to `path`. CLI_DONE, or CLI_IO after a
  * message; then `path` is as it was. */

@@ -160,6 +160,7 @@ class GpuVerbs(command.Case):
 
     def test_tune_bad_input(self):
         shape = ["--shape", "16x256x512"]
+        (self.folder / "link").symlink_to("elsewhere")
         for arguments, code, says in [
                 ([*shape, "-o", "t"], 2, "--device cuda, or cuda:N"),
                 ([*shape, "--device", "cuda"], 2, "needs -o FILE"),
@@ -167,9 +168,14 @@ class GpuVerbs(command.Case):
                 ([*shape, "--device", "cuda", "-o", "t", "--scheme", "mxfp8"], 2, "there is no 'mxfp8'"),
                 ([*shape, "--device", "cuda", "-o", "none/t"], 4, "cannot write none/t: No such file"),
                 ([*shape, "--device", "cuda", "-o", "/dev/full/t"], 4, "cannot write /dev/full/t: Not a directory"),
+                ([*shape, "--device", "cuda", "-f", "-o", "link"], 2, "link is no regular file"),
+                ([*shape, "--device", "cuda", "-f", "-o", "."], 2, ". is no regular file"),
                 (["--shapes", "none", "--device", "cuda", "-o", "t"], 3, "none: cannot open"),
                 ([*shape, "--device", "cuda:7", "-o", "t"], 6, "cuda:7: the driver shows 2 devices")]:
-            self.assertIn(says, self.tune(*arguments, code=code).stderr)
+            done = self.tune(*arguments, code=code)
+            self.assertIn(says, done.stderr)
+            self.assertEqual(done.stdout, "")  # nothing was measured
+        self.assertTrue((self.folder / "link").is_symlink())
         (self.folder / "t.partial").symlink_to("/dev/full")
         self.assertIn("cannot write t: No space left", self.tune(*shape, "--device", "cuda", "-o", "t", code=4).stderr)
         self.assertEqual(list(self.folder.glob("t*")), [])
