@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * sm90.h - products by the tensor cores of compute capability 9.0: Y[M,N] (bf16) = X[M,K] W[N,K]^T,
- * e4m3fn, K in 16s, rows aligned to 16 bytes. Which instance of gemm_small.cuh or gemm_large.cuh is
- * estimated to be the fastest, and how it is launched. */
+ * sm90.h - products by the tensor cores of compute capability 9.0: Y[M,N] = X[M,K] W[N,K]^T, e4m3fn
+ * into bf16, fp16 or fp32, K in 16s, rows aligned to 16 bytes. Which instance of gemm_small.cuh or
+ * gemm_large.cuh is measured or estimated to be the fastest, and how it is launched. */
 #ifndef FP8_BACKEND_CUDA_SM90_H
 #define FP8_BACKEND_CUDA_SM90_H
 
