@@ -514,9 +514,10 @@ typedef struct fp8_candidate {
     int32_t chosen;     /* exactly one candidate is */
     char reason[160];   /* why it was chosen, or what it lacks */
 } fp8_candidate;
-/* Candidate i for a linear of this description with M rows of x_dtype (a code's with CODES) and a
- * weight [n, k] of w_code; NOT_FOUND past the last. Other errors: as fp8_linear_check. Any thread.
- */
+/* Candidate i for a linear of this description with M rows of x_dtype (a code's with CODES), all as
+ * kernels like it: contiguous, aligned, Y in BF16; and a weight [n, k] of w_code whose scales are
+ * of desc->w_scale, even if it comes as codes. NOT_FOUND past the last. Other errors: as
+ * fp8_linear_check. Any thread. */
 FP8_API fp8_status fp8_explain(const fp8_context *ctx, const fp8_linear_desc *desc, int64_t m,
                                int64_t n, int64_t k, fp8_dtype x_dtype, fp8_dtype w_code, int64_t i,
                                fp8_candidate *out, fp8_error *err);
