@@ -12,10 +12,11 @@
 #include "op/rules.h"
 
 enum {
-    PACKET = 8, /* elements; as in quantize_packets.cu, and so are the next four */
+    PACKET = 8, /* elements; as in quantize_packets.cu, and so are the next five */
     HELD_PACKETS = 8,
     HELD_THREADS = 512,
-    GROUP_PACKETS = 4 * 256, /* of a block */
+    GROUP_PACKETS = 4, /* of a thread */
+    GROUP_THREADS = 256,
     ALL_PACKETS = 4 * 256,
     LARGE = 1 << 14, /* elements that are worth more than one block */
     SMALL = 1 << 10, /* elements that are not worth more than a warp */
@@ -27,6 +28,17 @@ typedef struct call {
     fp8_cuda_quantize_args args;
     void *stream;
 } call;
+
+/* Whether a unit's scale and codes are what most requests want: a / max or the power of two for it,
+ * in fp32 or E8M0, and nothing but E4M3 of a quotient. */
+static bool has_short_units(const fp8_quant *q, const fp8_tensor *scales)
+{
+    const fp8_rule_row *row = q->row;
+    const bool fits = q->scale == FP8_F32 ? fp8_cuda_divides(4, (uintptr_t)scales->data)
+                                          : q->scale == FP8_E8M0FNU && row->exponent;
+    return fits && row->form == FP8_SCALE_DIVIDE && !row->scale_in_input &&
+           !row->quotient_in_input && !row->plus_zero && q->code == FP8_E4M3FN;
+}
 
 fp8_cuda_quantize_args fp8_cuda_describe_quantize(const fp8_quant *q, const fp8_tensor *x,
                                                   const fp8_tensor *codes, const fp8_tensor *scales)
@@ -55,6 +67,7 @@ fp8_cuda_quantize_args fp8_cuda_describe_quantize(const fp8_quant *q, const fp8_
         .original = q->desc.nan == FP8_NAN_ORIGINAL,
         .keep = (uint8_t)(refuse ? FP8_KEEP_NUMBERS : fp8_quant_keep(q)),
         .refuse = refuse,
+        .short_units = has_short_units(q, scales),
     };
 }
 
@@ -116,6 +129,13 @@ _Static_assert(FP8_CUDA_quantize_encode_f32 == FP8_CUDA_quantize_encode_bf16 + 2
 
 /* ---- groups ---- */
 
+/* Of so many threads, how many a block has: at most `most`, fewer if all processors can share. */
+static int64_t few_threads(const call *c, int64_t threads, int64_t most)
+{
+    const int64_t share = fp8_ceil_div(threads, c->device->facts.processors);
+    return fp8_min_i64(fp8_ceil_div(share, 32) * 32, most);
+}
+
 static bool is_group(const fp8_cuda_quantize_args *a)
 {
     const int64_t n = a->unit_cols;
@@ -132,9 +152,10 @@ static fp8_status quantize_groups(const call *c, fp8_error *err)
         a->grid_cols *= a->grid_rows;
         a->grid_rows = 1;
     }
-    const int64_t packets = a->rows * a->cols / PACKET;
-    const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(packets, GROUP_PACKETS)},
-                                  .threads = 256};
+    const int64_t threads = fp8_ceil_div(a->rows * a->cols / PACKET, GROUP_PACKETS);
+    const int64_t each = few_threads(c, threads, GROUP_THREADS);
+    const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(threads, each)},
+                                  .threads = (uint32_t)each};
     return launch_packets(&flat, of_input(a, FP8_CUDA_quantize_groups_bf16), shape, err);
 }
 
@@ -146,11 +167,14 @@ typedef struct holding {
 } holding;
 
 /* A unit of one row: threads along it. Few packets a thread, so that many blocks hide the memory's
- * delay, but no larger blocks than needed. */
-static holding hold_row(int64_t across)
+ * delay, but no larger blocks than needed; where there are few rows, most threads. */
+static holding hold_row(const call *c, int64_t across)
 {
-    const int64_t packets = across <= 1024 ? 4 : 8;
-    return (holding){fp8_ceil_div(fp8_ceil_div(across, packets), 32) * 32, packets};
+    enum { FEW = 2 }; /* blocks of an SM */
+    const bool few = c->args.rows <= FEW * c->device->facts.processors;
+    const int64_t packets = across <= (few ? 2048 : 1024) ? 4 : 8;
+    const int64_t each = few ? fp8_ceil_div(across, HELD_THREADS) : packets;
+    return (holding){fp8_ceil_div(fp8_ceil_div(across, each), 32) * 32, packets};
 }
 
 /* Of several rows: `across` threads side by side, and as many of such rows as it takes. */
@@ -161,8 +185,9 @@ static holding hold_rows(int64_t across, int64_t down)
 }
 
 /* threads 0: a block cannot hold a unit, or it is not worth one. */
-static holding hold(const fp8_cuda_quantize_args *a)
+static holding hold(const call *c)
 {
+    const fp8_cuda_quantize_args *a = &c->args;
     const holding none = {0, 0};
     const int64_t across = fp8_ceil_div(fp8_min_i64(a->unit_cols, a->cols), PACKET);
     const int64_t down = fp8_min_i64(a->unit_rows, a->rows);
@@ -171,7 +196,7 @@ static holding hold(const fp8_cuda_quantize_args *a)
     if (!whole || across > most || down > most || across * down < 32 ||
         a->grid_cols > INT32_MAX / a->grid_rows)
         return none;
-    const holding h = a->unit_rows == 1 ? hold_row(across) : hold_rows(across, down);
+    const holding h = a->unit_rows == 1 ? hold_row(c, across) : hold_rows(across, down);
     return h.threads <= HELD_THREADS ? h : none;
 }
 
@@ -281,7 +306,7 @@ static fp8_status quantize_all(const call *c, fp8_error *err)
         return quantize_static(c, err);
     if (has_packets(a) && is_group(a))
         return quantize_groups(c, err);
-    const holding h = has_packets(a) ? hold(a) : (holding){0, 0};
+    const holding h = has_packets(a) ? hold(c) : (holding){0, 0};
     if (h.threads)
         return quantize_held(c, h, err);
     return is_for_steps(c) ? quantize_steps(c, err) : quantize_units(c, err);

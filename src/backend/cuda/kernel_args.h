@@ -50,7 +50,8 @@ typedef struct fp8_cuda_quantize_args {
     uint8_t original;       /* the policy for NaN is the rule's original's */
     uint8_t keep;           /* fp8_amax_keep */
     uint8_t refuse;         /* what is not finite becomes NaN */
-    int32_t unused_too;
+    uint8_t short_units;    /* short_unit_of of packets.cuh may be asked */
+    uint8_t unused_too[3];
 } fp8_cuda_quantize_args;
 FP8_ARGS_SIZE(fp8_cuda_quantize_args, 296);
 

@@ -180,16 +180,23 @@ __device__ static inline uint2 codes_of(const quantize_args &a, const packet<IN>
     return a.codes.dtype == FP8_E4M3FN ? four_pairs<FP8_E4M3FN>(y) : four_pairs<FP8_E5M2>(y);
 }
 
-/* Whether it is one of the usual requests: a division, and nothing but E4M3 of its quotient. */
+/* Whether it is one of the usual requests: nothing but E4M3 of a quotient. */
 __device__ static inline bool is_usual(const quantize_args &a)
 {
-    return !a.multiply && !a.round_quotient && !a.plus_zero && a.codes.dtype == FP8_E4M3FN;
+    return !a.round_quotient && !a.plus_zero && a.codes.dtype == FP8_E4M3FN;
 }
 
-/* codes_of for those, of magnitudes below operand * 2^20: nothing overflows. The sign of a zero,
- * all that the correction loses, comes from x. */
+/* Below which bits of a magnitude usual_codes_of may take a packet: for a division what cannot
+ * overflow, for a product all plain numbers. Operands that divide are 2^64 at most. */
+__device__ static inline uint32_t usual_limit(const encoder &e)
+{
+    return e.inverse > 0 ? __float_as_uint(e.operand * 0x1p20f) : (uint32_t)INFINITY_BITS;
+}
+
+/* codes_of for those that divide, of magnitudes below operand * 2^20: nothing overflows. The sign
+ * of a zero, all that the correction loses, comes from x. */
 template <int IN>
-__device__ static inline uint2 usual_codes_of(const packet<IN> &p, const encoder &e)
+__device__ static inline uint2 divided_codes_of(const packet<IN> &p, const encoder &e)
 {
     float y[WIDTH];
 #pragma unroll
@@ -208,8 +215,7 @@ __device__ static inline uint2 usual_codes_of(const packet<IN> &p, const encoder
 }
 
 template <int IN>
-__device__ static __noinline__ uint2 any_codes_of(const quantize_args &a, packet<IN> p,
-                                                  float operand)
+__device__ static inline uint2 any_codes_of(const quantize_args &a, packet<IN> p, float operand)
 {
     uint32_t low = 0, high = 0;
 #pragma unroll 1
@@ -227,17 +233,83 @@ __device__ static __noinline__ uint2 any_codes_of(const quantize_args &a, packet
     return make_uint2(low, high);
 }
 
+template <int IN>
+__device__ static inline uint2 usual_codes_of(const quantize_args &a, const packet<IN> &p,
+                                              const encoder &e)
+{
+    if (!a.multiply)
+        return divided_codes_of(p, e);
+    float y[WIDTH];
+#pragma unroll
+    for (int k = 0; k < WIDTH; k++)
+        y[k] = element(p, k) * e.operand;
+    return four_pairs<FP8_E4M3FN>(y);
+}
+
+/* ---- usual units ---- */
+
+/* 1 / x, rounded, for 2^-64 <= x <= 2^64: what the compiler makes of the division, but for the ends
+ * of fp32. */
+__device__ static inline float short_reciprocal(float x)
+{
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return __fmaf_rn(r, -__fmaf_rn(r, x, -1.0f), r);
+}
+
+/* The power of two for a value whose bits are those of a normal number: what fp8_unit_exponent
+ * finds, where that lies between f.low and f.high. */
+__device__ static inline float short_power_of(const fp8_scale_formula &f, uint32_t value)
+{
+    const int k = (int)(value >> 23) - 127;
+    const uint32_t threshold = f.log2 ? fp8_absorbed_by_log2(k) : f.threshold;
+    return __uint_as_float((uint32_t)(k - f.top + ((value & 0x7FFFFF) > threshold) + 127) << 23);
+}
+
+/* Scale and encoder of a unit in few instructions, as the vectors of the CPU have the formula, and
+ * nothing that is called. False where there is more to it: for rare requests, outside of the
+ * formula's range or of encoder_of's, or for magnitudes that usual_codes_of may not take. */
+__device__ static inline bool short_unit_of(const quantize_args &a, uint32_t amax, float *scale,
+                                            encoder *e)
+{
+    const fp8_scale_formula &f = a.maker.f;
+    const float most = fp8_reckoned_amax(&a.maker, __uint_as_float(amax));
+    const encoder of_max = {f.max, short_reciprocal(f.max)};
+    float s = most;
+    if (!f.pow2 || f.of_scale)
+        s = fmaxf(refined<FP8_F32>(of_max, most), f.least);
+    if (f.pow2)
+        s = short_power_of(f, __float_as_uint(s));
+    const float inverse = short_reciprocal(s);
+    const bool in_range = s >= fmaxf(f.low, 0x1p-64f) && s <= fminf(f.high, 0x1p64f) &&
+                          (__float_as_uint(s) & 0x7FFFFF) != 0x7FFFFF && most == most;
+    *scale = s;
+    e->operand = f.multiply ? inverse : s;
+    e->inverse = f.multiply ? 0 : inverse;
+    return a.short_units && in_range && amax < usual_limit(*e);
+}
+
+/* What short_unit_of has found: in fp32, or a power of two in E8M0. */
+__device__ static inline void store_short_scale(const fp8_cuda_matrix &m, int64_t i, int64_t j,
+                                                float scale)
+{
+    const uint32_t bits = __float_as_uint(scale);
+    const int64_t at = i * m.row + j * m.col;
+    if (m.dtype == FP8_F32)
+        ((uint32_t *)m.data)[at] = bits;
+    else
+        ((uint8_t *)m.data)[at] = (uint8_t)(bits >> 23);
+}
+
 /* The packet's codes to `to`, which is aligned to 8 bytes. most: bits of a magnitude that it does
  * not exceed, those of infinity or more if it is not all plain numbers. */
 template <int IN>
 __device__ static inline void encode_packet(const quantize_args &a, const packet<IN> &p,
                                             const encoder &e, uint32_t most, uint8_t *to)
 {
-    const bool divides = e.inverse > 0 && is_usual(a);
-    const float limit = divides ? e.operand * 0x1p20f : 0; /* operands are 2^64 at most */
     uint2 codes;
-    if (most < __float_as_uint(limit))
-        codes = usual_codes_of(p, e);
+    if (e.inverse >= 0 && is_usual(a) && most < usual_limit(e))
+        codes = usual_codes_of(a, p, e);
     else if (most < INFINITY_BITS && e.inverse >= 0)
         codes = codes_of(a, p, e);
     else

@@ -22,9 +22,40 @@ __device__ static inline uint32_t largest_of_warps(uint32_t value, uint32_t *mos
     return __reduce_max_sync(~0u, threadIdx.x % 32 < blockDim.x / 32 ? most[threadIdx.x % 32] : 0);
 }
 
-/* A unit is one row, and the threads lie along it; or its packets in a row have a thread each,
- * which goes down. Either way thread t's packet h is number from + h * step of `end`, x_step and
+/* Where a thread's part of a unit lies: packet h is number from + h * step of `end`, x_step and
  * code_step bytes after the one before. */
+struct part {
+    const uint8_t *x;
+    uint8_t *codes;
+    int64_t x_step, code_step;
+    uint32_t from, step, end;
+};
+
+/* A unit that is not all plain numbers, or whose scale or codes take the rule's whole text: x is
+ * read again, so that nothing is held meanwhile. All threads of a block. */
+template <int IN>
+__device__ static __noinline__ void quantize_slowly(const quantize_args &a, part p, uint32_t unit_i,
+                                                    uint32_t unit_j, uint32_t *most)
+{
+    uint32_t kept = 0;
+    const uint8_t *x = p.x;
+#pragma unroll 1
+    for (uint32_t h = p.from; h < p.end; h += p.step, x += p.x_step)
+        kept = max(kept, kept_magnitude(a, load_packet<IN>(x, 0)));
+    __syncthreads(); /* all have read `most` */
+    const fp8_unit_scale unit = scale_of(a, largest_of_warps(kept, most));
+    const encoder e = encoder_of(a, unit.operand);
+    if (threadIdx.x == 0)
+        store_element(a.scales, unit_i, unit_j, unit.scale, false);
+#pragma unroll 1
+    for (uint32_t h = p.from; h < p.end; h += p.step, p.x += p.x_step, p.codes += p.code_step) {
+        const packet<IN> held = load_packet<IN>(p.x, 0);
+        encode_packet(a, held, e, settle<IN>(raise(0, held)), p.codes);
+    }
+}
+
+/* A unit is one row, and the threads lie along it; or its packets in a row have a thread each,
+ * which goes down. */
 template <int IN, int HELD> __device__ static inline void quantize_held(const quantize_args &a)
 {
     __shared__ uint32_t most[HELD_THREADS / 32];
@@ -50,95 +81,153 @@ template <int IN, int HELD> __device__ static inline void quantize_held(const qu
     uint8_t *codes = (uint8_t *)a.codes.data + (i0 + row) * a.codes.row + j0 + col * WIDTH;
     packet<IN> held[HELD];
     uint32_t found = 0;
+    wait_for_x();
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         held[h] = from + h * step < end ? load_packet<IN>(x + h * x_step, 0) : zero_packet<IN>();
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         found = raise(found, held[h]);
-    uint32_t amax = largest_of_warps(settle<IN>(found), most);
-    const bool plain = amax < INFINITY_BITS;
-    if (!plain && a.keep != FP8_KEEP_ALL) {
-        uint32_t kept = 0;
-#pragma unroll
-        for (int h = 0; h < HELD; h++)
-            kept = max(kept, kept_magnitude(a, held[h]));
-        __syncthreads(); /* all have read `most` */
-        amax = largest_of_warps(kept, most);
-    }
+    const uint32_t amax = largest_of_warps(settle<IN>(found), most);
     if (threadIdx.x < 32) { /* the others wait instead of reckoning the same */
-        const fp8_unit_scale unit = scale_of(a, amax);
-        const encoder e = encoder_of(a, unit.operand);
+        float scale;
+        encoder e;
+        if (!short_unit_of(a, amax, &scale, &e))
+            e.inverse = -1;
         if (threadIdx.x == 0) {
-            store_element(a.scales, unit_i, unit_j, unit.scale, false);
+            if (e.inverse >= 0)
+                store_short_scale(a.scales, unit_i, unit_j, scale);
             shared = e;
         }
     }
     __syncthreads();
     const encoder e = shared;
+    if (e.inverse < 0) {
+        quantize_slowly<IN>(a, {x, codes, x_step, code_step, from, step, end}, unit_i, unit_j,
+                            most);
+        return;
+    }
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         if (from + h * step < end)
-            encode_packet(a, held[h], e, plain ? amax : INFINITY_BITS, codes + h * code_step);
+            *(uint2 *)(codes + h * code_step) = usual_codes_of(a, held[h], e);
 }
 
 /* ---- groups of 32, 64, 128 or 256 columns: the lanes of a group share it ---- */
 
-enum { GROUP_PACKETS = 4, GROUP_THREADS = 256 };
+/* A thread takes two neighbouring packets of each of two groups, as many pairs apart as there are
+ * threads. */
+enum { PAIR = 2, GROUP_THREADS = 256 /* at most */ };
+
+/* Of the lanes of a group, those that are even reckon for the first one of their two groups, the
+ * others for the second one: the largest of all lanes' values for the one that is this lane's. */
+__device__ static inline uint32_t share_out(const uint32_t (&value)[2], uint32_t lanes)
+{
+    const bool odd = threadIdx.x % 2;
+    uint32_t mine = odd ? value[1] : value[0];
+    mine = max(mine, __shfl_xor_sync(~0u, odd ? value[0] : value[1], 1));
+    for (uint32_t o = 2; o < lanes; o *= 2)
+        mine = max(mine, __shfl_xor_sync(~0u, mine, o));
+    return mine;
+}
+
+/* To an address that is aligned to 8 bytes at least. */
+__device__ static inline void store_pair(uint2 low, uint2 high, uint8_t *to)
+{
+    if ((uintptr_t)to % 16 == 0) {
+        *(uint4 *)to = make_uint4(low.x, low.y, high.x, high.y);
+    } else {
+        ((uint2 *)to)[0] = low;
+        ((uint2 *)to)[1] = high;
+    }
+}
+
+/* Where a thread's pairs lie: number `first` of `count`, and one of as many threads further on. */
+struct pairs {
+    uint32_t first, count, across; /* pairs of a row */
+    uint32_t lanes;                /* of a group: a power of two */
+};
+
+/* Groups of which one is not all plain numbers, or whose scales or codes take the rule's whole
+ * text: x is read again, so that nothing is held meanwhile. All threads of a warp. */
+template <int IN>
+__device__ static __noinline__ void quantize_groups_slowly(const quantize_args &a, pairs at)
+{
+#pragma unroll 1
+    for (int g = 0; g < 2; g++) {
+        const uint32_t k = at.first + g * blockDim.x, row = k / at.across;
+        const uint32_t col = k - row * at.across;
+        packet<IN> held[PAIR];
+#pragma unroll
+        for (int p = 0; p < PAIR; p++)
+            held[p] = k < at.count ? load_packet<IN>(row_of<IN>(a, row), col * PAIR + p)
+                                   : zero_packet<IN>();
+        uint32_t amax = max(kept_magnitude(a, held[0]), kept_magnitude(a, held[1]));
+        for (uint32_t o = 1; o < at.lanes; o *= 2)
+            amax = max(amax, __shfl_xor_sync(~0u, amax, o));
+        if (k >= at.count)
+            continue;
+        const fp8_unit_scale unit = scale_of(a, amax);
+        const encoder e = encoder_of(a, unit.operand);
+        if ((threadIdx.x & (at.lanes - 1)) == 0)
+            store_element(a.scales, row, col / at.lanes, unit.scale, false);
+        uint8_t *to =
+            (uint8_t *)a.codes.data + (int64_t)row * a.codes.row + (int64_t)col * PAIR * WIDTH;
+#pragma unroll 1
+        for (int p = 0; p < PAIR; p++) {
+            encode_packet(a, held[0], e, settle<IN>(raise(0, held[0])), to + p * WIDTH);
+            held[0] = held[1];
+        }
+    }
+}
 
 template <int IN> __device__ static inline void quantize_groups(const quantize_args &a)
 {
-    const uint32_t lanes = (uint32_t)a.unit_cols / WIDTH, lane = threadIdx.x % lanes;
-    const uint32_t share = lanes / GROUP_PACKETS, mine = lane / share;
-    const uint32_t across = (uint32_t)(a.cols / WIDTH), count = across * (uint32_t)a.rows;
-    const uint32_t first = blockIdx.x * (GROUP_THREADS * GROUP_PACKETS) + threadIdx.x;
-    packet<IN> held[GROUP_PACKETS];
-    uint32_t row[GROUP_PACKETS], col[GROUP_PACKETS], amax[GROUP_PACKETS];
+    const uint32_t lanes = (uint32_t)a.unit_cols / (PAIR * WIDTH);
+    const uint32_t across = (uint32_t)(a.cols / (PAIR * WIDTH)), count = across * (uint32_t)a.rows;
+    const uint32_t first = blockIdx.x * (2 * blockDim.x) + threadIdx.x;
+    const bool odd = threadIdx.x % 2;
+    packet<IN> held[2][PAIR];
+    uint32_t row[2], col[2], found[2];
+    const uint8_t *x[2];
 #pragma unroll
-    for (int p = 0; p < GROUP_PACKETS; p++) {
-        const uint32_t k = first + p * GROUP_THREADS;
-        row[p] = a.rows == 1 ? 0 : k / across;
-        col[p] = k - row[p] * across;
-        held[p] = k < count ? load_packet<IN>(row_of<IN>(a, row[p]), col[p]) : zero_packet<IN>();
+    for (int g = 0; g < 2; g++) {
+        const uint32_t k = first + g * blockDim.x;
+        row[g] = a.rows == 1 ? 0 : k / across;
+        col[g] = k - row[g] * across;
+        x[g] = row_of<IN>(a, row[g]);
     }
-    uint32_t worst = 0;
+    wait_for_x();
 #pragma unroll
-    for (int p = 0; p < GROUP_PACKETS; p++) {
-        amax[p] = settle<IN>(raise(0, held[p]));
-        worst = max(worst, amax[p]);
+    for (int g = 0; g < 2; g++)
+#pragma unroll
+        for (int p = 0; p < PAIR; p++)
+            held[g][p] = first + g * blockDim.x < count ? load_packet<IN>(x[g], col[g] * PAIR + p)
+                                                        : zero_packet<IN>();
+#pragma unroll
+    for (int g = 0; g < 2; g++)
+        found[g] = settle<IN>(raise(raise(0, held[g][0]), held[g][1]));
+    const uint32_t amax = share_out(found, lanes);
+    float scale;
+    encoder my;
+    const bool is_short = short_unit_of(a, amax, &scale, &my);
+    const bool inside = first + (odd ? blockDim.x : 0) < count;
+    if (__any_sync(~0u, inside && !is_short)) {
+        quantize_groups_slowly<IN>(a, {first, count, across, lanes});
+        return;
     }
-    const bool plain = worst < INFINITY_BITS;
-    if (!plain && a.keep != FP8_KEEP_ALL)
+    if ((threadIdx.x & (lanes - 1)) < 2 && inside)
+        store_short_scale(a.scales, odd ? row[1] : row[0],
+                          (odd ? col[1] : col[0]) >> (__ffs((int)lanes) - 1), scale);
+    const encoder other = {__shfl_xor_sync(~0u, my.operand, 1),
+                           __shfl_xor_sync(~0u, my.inverse, 1)};
 #pragma unroll
-        for (int p = 0; p < GROUP_PACKETS; p++)
-            amax[p] = kept_magnitude(a, held[p]);
-    for (uint32_t o = 1; o < lanes; o *= 2)
-#pragma unroll
-        for (int p = 0; p < GROUP_PACKETS; p++)
-            amax[p] = max(amax[p], __shfl_xor_sync(~0u, amax[p], o));
-    /* A lane reckons for one of the packets only: all lanes of a group have the same amaxes. */
-    uint32_t my_amax = amax[0], my_row = row[0], my_col = col[0];
-#pragma unroll
-    for (int p = 1; p < GROUP_PACKETS; p++)
-        if (mine == p) {
-            my_amax = amax[p];
-            my_row = row[p];
-            my_col = col[p];
-        }
-    const fp8_unit_scale unit = scale_of(a, my_amax);
-    const encoder my = encoder_of(a, unit.operand);
-    if (lane % share == 0 && first + mine * GROUP_THREADS < count)
-        store_element(a.scales, my_row, my_col / lanes, unit.scale, false);
-#pragma unroll
-    for (int p = 0; p < GROUP_PACKETS; p++) {
-        const uint32_t source = threadIdx.x % 32 / lanes * lanes + p * share;
-        encoder e;
-        e.operand = __shfl_sync(~0u, my.operand, source);
-        e.inverse = __shfl_sync(~0u, my.inverse, source);
-        if (first + p * GROUP_THREADS < count)
-            encode_packet(a, held[p], e, plain ? amax[p] : INFINITY_BITS,
-                          (uint8_t *)a.codes.data + (int64_t)row[p] * a.codes.row +
-                              (int64_t)col[p] * WIDTH);
+    for (int g = 0; g < 2; g++) {
+        const encoder e = odd == (g == 1) ? my : other;
+        if (first + g * blockDim.x < count)
+            store_pair(usual_codes_of(a, held[g][0], e), usual_codes_of(a, held[g][1], e),
+                       (uint8_t *)a.codes.data + (int64_t)row[g] * a.codes.row +
+                           (int64_t)col[g] * (PAIR * WIDTH));
     }
 }
 
@@ -149,6 +238,7 @@ template <int IN> __device__ static inline void encode_given(const quantize_args
     const columns c = columns_of(a.cols);
     const uint32_t rows = (uint32_t)a.rows, unit_rows = (uint32_t)min(a.unit_rows, a.rows);
     const uint32_t unit = (uint32_t)min((a.unit_cols + WIDTH - 1) / WIDTH, (int64_t)c.end);
+    wait_for_x();
     if (c.packet >= c.end)
         return;
     for (uint32_t i = c.row; i < rows; i += c.step) {
@@ -208,6 +298,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
     if (threadIdx.x == 0)
         most = 0;
     __syncthreads();
+    wait_for_x();
     each_batch<false>(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
         uint32_t here = 0;
@@ -231,6 +322,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
 
 template <int IN> __device__ static inline void encode_all(const quantize_args &a)
 {
+    wait_for_x();
     const encoder e =
         encoder_of(a, a.is_static ? static_operand(a, 0, 0)
                                   : scale_of(a, *(const uint32_t *)a.scales.data).operand);
@@ -247,32 +339,29 @@ template <int IN> __device__ static inline void encode_all(const quantize_args &
     });
 }
 
-/* A product that depends on this may start, ask for its weights, and wait for the end of this; and
- * this has started before the end of what it depends on. */
-__device__ static inline void take_turns(void)
-{
+/* Blocks of an SM at least, as many as go without spilled registers. */
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+enum { HELD_BLOCKS = 3, GROUP_BLOCKS = 5 };
+#else
+enum { HELD_BLOCKS = 2, GROUP_BLOCKS = 1 };
 #endif
-}
 
 /* KERNEL(kind, name, function, bounds ..) */
 #define KERNEL(kind, name, function, ...)                                 \
     extern "C" __global__ void __launch_bounds__(__VA_ARGS__)             \
         quantize_##kind##_##name(const __grid_constant__ quantize_args a) \
     {                                                                     \
-        take_turns();                                                     \
+        let_next_start();                                                 \
         function(a);                                                      \
     }
-KERNEL(held4, bf16, (quantize_held<FP8_BF16, 4>), HELD_THREADS, 2)
-KERNEL(held4, f16, (quantize_held<FP8_F16, 4>), HELD_THREADS, 2)
+KERNEL(held4, bf16, (quantize_held<FP8_BF16, 4>), HELD_THREADS, HELD_BLOCKS)
+KERNEL(held4, f16, (quantize_held<FP8_F16, 4>), HELD_THREADS, HELD_BLOCKS)
 KERNEL(held4, f32, (quantize_held<FP8_F32, 4>), HELD_THREADS)
 KERNEL(held8, bf16, (quantize_held<FP8_BF16, 8>), HELD_THREADS)
 KERNEL(held8, f16, (quantize_held<FP8_F16, 8>), HELD_THREADS)
 KERNEL(held8, f32, (quantize_held<FP8_F32, 8>), HELD_THREADS)
-KERNEL(groups, bf16, quantize_groups<FP8_BF16>, GROUP_THREADS)
-KERNEL(groups, f16, quantize_groups<FP8_F16>, GROUP_THREADS)
+KERNEL(groups, bf16, quantize_groups<FP8_BF16>, GROUP_THREADS, GROUP_BLOCKS)
+KERNEL(groups, f16, quantize_groups<FP8_F16>, GROUP_THREADS, GROUP_BLOCKS)
 KERNEL(groups, f32, quantize_groups<FP8_F32>, GROUP_THREADS)
 KERNEL(given, bf16, encode_given<FP8_BF16>, COLUMN_THREADS, 4)
 KERNEL(given, f16, encode_given<FP8_F16>, COLUMN_THREADS, 4)

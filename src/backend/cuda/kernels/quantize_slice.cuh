@@ -76,7 +76,7 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
     const int mp = x.m <= 1 ? 1 : x.m <= 2 ? 2 : x.m <= 4 ? 4 : 8;
     const int token0 = warp % mp, step = 8 / mp * 32, first = warp / mp * 32;
     const int units = x.nk * 16, inside = min(units, x.k / 8 - x.kb0 * 16); /* packets */
-    const bool joins = !BLOCK && !q.is_static, usual = is_usual(q);
+    const bool joins = !BLOCK && !q.is_static, usual = is_usual(q) && !q.multiply;
     auto at = [&](int i, int j) {
         packet<IN> p = zero_packet<IN>();
         if (token0 + 8 * i < x.m && j < inside) {
@@ -139,7 +139,7 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
     for (int j0 = first;;) {
         encoder e[T], my; /* BLOCK: lane l reckons for packet l % 16 of those held */
         bool rare = false;
-        /* Whether usual_codes_of may take what is not above the magnitude. */
+        /* Whether divided_codes_of may take what is not above the magnitude. */
         auto is_rare = [&](const encoder &of, uint32_t magnitude) {
             return !usual || of.inverse <= 0 || magnitude >= __float_as_uint(of.operand * 0x1p20f);
         };
@@ -209,7 +209,7 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
                     for (int i = 0; i < T; i++) {
                         if (BLOCK)
                             e[i] = {from(my.operand, i * HELD + h), from(my.inverse, i * HELD + h)};
-                        put(i, j0 + h * step + lane, usual_codes_of(held[i][h], e[i]));
+                        put(i, j0 + h * step + lane, divided_codes_of(held[i][h], e[i]));
                     }
         }
         j0 += HELD * step;
