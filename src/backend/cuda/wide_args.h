@@ -10,7 +10,7 @@
 
 typedef struct fp8_wide_args {
     fp8_tensor_map w, x; /* boxes: 128 rows x a stage's columns, or turned; `tokens` x 64 */
-    const void *scales;  /* of W: fp32 [N], fp32 [N/128][K/128], or E8M0 [N][K/32] */
+    const void *scales;  /* of W: fp32 [N], fp32 [N/128][K/128], or E8M0 [N][K/32 up] */
     const float *bias;   /* [N] or NULL */
     void *y;             /* [M, y_stride] */
     int64_t y_stride;

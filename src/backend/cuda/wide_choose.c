@@ -60,8 +60,7 @@ static int kind_of(const fp8_linear_plan *p)
         return FP8_WIDE_CHANNEL;
     if (at_origin && p->unit_rows == 128 && p->unit_cols == 128 && p->scale == FP8_F32)
         return FP8_WIDE_BLOCK;
-    if (at_origin && p->unit_rows == 1 && p->unit_cols == 32 && p->scale == FP8_E8M0FNU &&
-        p->k % 128 == 0) /* exponents are read by fours */
+    if (at_origin && p->unit_rows == 1 && p->unit_cols == 32 && p->scale == FP8_E8M0FNU)
         return FP8_WIDE_MX;
     return -1;
 }
@@ -83,7 +82,7 @@ const char *fp8_wide_lacks(const fp8_cuda_device *device, const fp8_linear_plan 
         return "for weights that are not rounded";
     if (p->k % 16 || p->k == 0 || p->n == 0 || p->n > FP8_WIDE_MOST || p->k > FP8_WIDE_MOST)
         return "for k in 16s";
-    return kind_of(p) < 0 ? "for scales a row, 128x128, or 1x32 in e8m0 with k in 128s" : NULL;
+    return kind_of(p) < 0 ? "for scales a row, 128x128, or 1x32 in e8m0" : NULL;
 }
 
 fp8_wide_problem fp8_wide_problem_of(const fp8_linear_plan *p, int64_t m, bool f16, bool invariant)

@@ -70,6 +70,17 @@ DEV uint32_t wide_twice(uint32_t powers, int i)
 {
     return __byte_perm(powers, 0, i ? 0x3232 : 0x1010);
 }
+/* Four exponents of a row, of which `count` are there, 0 for the rest; `words`: all, at once. */
+DEV uint32_t wide_exponents(const uint8_t *from, int count, bool words)
+{
+    uint32_t some = 0;
+    if (words)
+        return __ldg((const uint32_t *)from);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        some |= i < count ? (uint32_t)__ldg(from + i) << 8 * i : 0;
+    return some;
+}
 DEV uint32_t wide_times(uint32_t a, uint32_t b)
 {
     uint32_t r;
@@ -289,10 +300,13 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
                                                : (int64_t)(at.n / FP8_WIDE_ROWS) * blocks + first);
             /* Exponents: of the warp's 16 rows for two blocks of 128 columns, 4 each. */
             const int mx_row = min(n0 + w * 16 + lane % 16, a.n - 1);
-            const uint32_t *exponents =
-                (const uint32_t *)a.scales + (int64_t)mx_row * blocks + first;
+            const int groups = (a.k + 31) / 32;
+            const bool words = ((uintptr_t)a.scales | groups) % 4 == 0;
+            const uint8_t *exponents = (const uint8_t *)a.scales + (int64_t)mx_row * groups;
             auto two_blocks = [&](int b) {
-                return b + lane / 16 < mine ? __ldg(exponents + b + lane / 16) : 0;
+                const int at = 4 * (first + b + lane / 16);
+                return b + lane / 16 < mine ? wide_exponents(exponents + at, groups - at, words)
+                                            : 0;
             };
             uint32_t now[2] = {0, 0}, next = KIND == FP8_WIDE_MX ? two_blocks(0) : 0;
             float acc[R], d[KIND == FP8_WIDE_BLOCK ? R : 1];
