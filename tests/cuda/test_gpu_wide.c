@@ -68,13 +68,14 @@ static fp8_tensor scales_new(const fp8_wide_problem *p, int32_t blocks)
 {
     const bool mx = p->kind == FP8_WIDE_MX;
     const int32_t across = (p->n + 127) / 128;
-    const int32_t rows = p->kind != FP8_WIDE_BLOCK ? (p->turned ? 1 : p->n)
-                         : p->turned               ? blocks
-                                                   : across;
-    const int32_t cols = p->kind == FP8_WIDE_CHANNEL ? 1
-                         : mx                        ? (p->k + 31) / 32
-                         : p->turned                 ? across
-                                                     : blocks;
+    const int32_t rows = p->kind == FP8_WIDE_TERMS   ? p->k
+                         : p->kind != FP8_WIDE_BLOCK ? (p->turned ? 1 : p->n)
+                         : p->turned                 ? blocks
+                                                     : across;
+    const int32_t cols = p->kind == FP8_WIDE_CHANNEL || p->kind == FP8_WIDE_TERMS ? 1
+                         : mx                                                     ? (p->k + 31) / 32
+                         : p->turned                                              ? across
+                                                                                  : blocks;
     uint8_t *bytes = malloc((size_t)rows * (size_t)cols * 4);
     if (mx)
         for (int64_t i = 0; i < (int64_t)rows * cols; i++)
@@ -95,6 +96,8 @@ static double scale_at(const problem *q, int64_t n, int64_t k)
 {
     if (q->p.kind == FP8_WIDE_CHANNEL)
         return load(&q->scale, q->p.turned ? 0 : n, 0);
+    if (q->p.kind == FP8_WIDE_TERMS)
+        return load(&q->scale, k, 0);
     if (q->p.kind == FP8_WIDE_MX)
         return load(&q->scale, n, k / 32);
     return q->p.turned ? load(&q->scale, k / 128, n / 128) : load(&q->scale, n / 128, k / 128);
@@ -263,7 +266,8 @@ static void every_version_is_within_the_bound(void **state)
             for (int way = 0; way < 4; way++) {
                 const bool f16 = way & 1, turned = way >> 1;
                 if ((most && (double)shapes[s][0] * shapes[s][1] * shapes[s][2] > atof(most)) ||
-                    (kind == FP8_WIDE_MX && (f16 || turned)))
+                    (kind == FP8_WIDE_MX && (f16 || turned)) ||
+                    (kind == FP8_WIDE_TERMS && (f16 || !turned)))
                     continue;
                 problem q = problem_new(shapes[s], kind, f16, turned, (s + kind + way) % 2);
                 cases += check_problem(&q, s + kind + way);
@@ -280,8 +284,11 @@ static void there_is_always_a_choice(void **state)
         skip();
     for (int s = 0; s < SHAPES; s++)
         for (int kind = 0; kind < FP8_WIDE_KINDS; kind++) {
-            fp8_wide_problem p = {
-                .m = shapes[s][0], .n = shapes[s][1], .k = shapes[s][2], .kind = kind};
+            fp8_wide_problem p = {.m = shapes[s][0],
+                                  .n = shapes[s][1],
+                                  .k = shapes[s][2],
+                                  .kind = kind,
+                                  .turned = kind == FP8_WIDE_TERMS};
             assert_non_null(fp8_wide_choose(gpu->cuda, &p));
             p.invariant = true;
             const fp8_wide_version *v = fp8_wide_choose(gpu->cuda, &p);

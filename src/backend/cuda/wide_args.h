@@ -10,7 +10,7 @@
 
 typedef struct fp8_wide_args {
     fp8_tensor_map w, x; /* boxes: 128 rows x a stage's columns, or turned; `tokens` x 64 */
-    const void *scales;  /* of W: fp32 [N], fp32 [N/128][K/128], or E8M0 [N][K/32 up] */
+    const void *scales;  /* of W: fp32 [N] or [K], fp32 [N/128][K/128], or E8M0 [N][K/32 up] */
     const float *bias;   /* [N] or NULL */
     void *y;             /* [M, y_stride] */
     int64_t y_stride;
@@ -26,8 +26,9 @@ typedef struct fp8_wide_args {
 FP8_ARGS_SIZE(fp8_wide_args, 384);
 
 /* How W's scales meet the sum: a scale a row of W at the end; powers of two for each 32 columns,
- * multiplied into W; or 128x128, multiplied into the sums of each 128 of K. */
-enum { FP8_WIDE_CHANNEL, FP8_WIDE_MX, FP8_WIDE_BLOCK, FP8_WIDE_KINDS };
+ * multiplied into W; 128x128, multiplied into the sums of each 128 of K; or one for each column of K,
+ * multiplied into W (dX, where these are the scales of a linear's rows). */
+enum { FP8_WIDE_CHANNEL, FP8_WIDE_MX, FP8_WIDE_BLOCK, FP8_WIDE_TERMS, FP8_WIDE_KINDS };
 
 /* X(tokens): rows of X of a tile. */
 #define FP8_WIDE_TOKENS(X)       X(16) X(32) X(64) X(128) X(256)

@@ -28,13 +28,14 @@
 #define DX(t)                                          \
     SPLITS(bf16, false, dx, FP8_WIDE_CHANNEL, t, true) \
     SPLITS(f16, true, dx, FP8_WIDE_CHANNEL, t, true)
+#define DX_TERMS(t) SPLITS(bf16, false, dx_terms, FP8_WIDE_TERMS, t, true)
 #define DX_BLOCK(t)                                        \
     SPLITS(bf16, false, dx_block, FP8_WIDE_BLOCK, t, true) \
     SPLITS(f16, true, dx_block, FP8_WIDE_BLOCK, t, true)
 static const fp8_wide_version versions[] = {
     FP8_WIDE_TOKENS(BF16_CHANNEL) FP8_WIDE_TOKENS(BF16_MX) FP8_WIDE_BLOCK_TOKENS(BF16_BLOCK)
         FP8_WIDE_TOKENS(F16_CHANNEL) FP8_WIDE_BLOCK_TOKENS(F16_BLOCK) FP8_WIDE_DX_TOKENS(DX)
-            FP8_WIDE_DX_BLOCK_TOKENS(DX_BLOCK)};
+            FP8_WIDE_DX_TOKENS(DX_TERMS) FP8_WIDE_DX_BLOCK_TOKENS(DX_BLOCK)};
 enum { VERSIONS = sizeof versions / sizeof *versions };
 
 const fp8_wide_version *fp8_wide_at(size_t i)
@@ -98,9 +99,10 @@ fp8_wide_problem fp8_wide_problem_of(const fp8_linear_plan *p, int64_t m, bool f
 bool fp8_wide_dx_problem(const fp8_cuda_device *device, const fp8_linear_plan *p, int64_t m,
                          bool f16, bool invariant, fp8_wide_problem *out)
 {
-    const int kind = kind_of(p);
-    const bool scales = kind == FP8_WIDE_BLOCK || (kind == FP8_WIDE_CHANNEL && p->scale_rows == 1);
-    if (device->facts.capability != 90 || p->code != FP8_E4M3FN || !scales || p->n % 16 ||
+    const bool rows = kind_of(p) == FP8_WIDE_CHANNEL && p->scale_rows > 1;
+    const int kind = rows ? FP8_WIDE_TERMS : kind_of(p);
+    const bool able = rows ? !f16 : kind == FP8_WIDE_BLOCK || kind == FP8_WIDE_CHANNEL;
+    if (device->facts.capability != 90 || p->code != FP8_E4M3FN || !able || p->n % 16 ||
         p->n == 0 || p->k == 0 || m > FP8_WIDE_MOST || p->n > FP8_WIDE_MOST || p->k > FP8_WIDE_MOST)
         return false;
     *out = (fp8_wide_problem){.m = (int32_t)m,
@@ -155,7 +157,8 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
     static const float block_us[FP8_WIDE_KINDS][5] = {/* of 128 columns: 16 .. 256 tokens */
                                                       {0.356F, 0.40F, 0.515F, 0.75F, 1.30F},
                                                       {0.42F, 0.46F, 0.57F, 0.85F, 1.40F},
-                                                      {0.52F, 0.57F, 0.66F, 1.03F, 0}};
+                                                      {0.52F, 0.57F, 0.66F, 1.03F, 0},
+                                                      {0, 0, 1.0F, 1.8F, 3.5F}};
     const float tokens = (float)v->tokens;
     const int size = v->tokens <= 16    ? 0
                      : v->tokens <= 32  ? 1

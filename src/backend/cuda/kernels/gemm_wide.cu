@@ -15,6 +15,7 @@
 #define DX(tokens)                                            \
     KERNEL_OF(bf16, true, dx, FP8_WIDE_CHANNEL, tokens, true) \
     KERNEL_OF(f16, false, dx, FP8_WIDE_CHANNEL, tokens, true)
+#define DX_TERMS(tokens) KERNEL_OF(bf16, true, dx_terms, FP8_WIDE_TERMS, tokens, true)
 #define DX_BLOCK(tokens)                                          \
     KERNEL_OF(bf16, true, dx_block, FP8_WIDE_BLOCK, tokens, true) \
     KERNEL_OF(f16, false, dx_block, FP8_WIDE_BLOCK, tokens, true)
@@ -29,4 +30,5 @@ FP8_WIDE_BLOCK_TOKENS(BF16_BLOCK)
 FP8_WIDE_TOKENS(F16_CHANNEL)
 FP8_WIDE_BLOCK_TOKENS(F16_BLOCK)
 FP8_WIDE_DX_TOKENS(DX)
+FP8_WIDE_DX_TOKENS(DX_TERMS)
 FP8_WIDE_DX_BLOCK_TOKENS(DX_BLOCK)

@@ -14,7 +14,9 @@
  * may split K: its sums then pass through shared memory, each block adds those of some tokens in
  * the order of the blocks, so the bits are always the same. Sums are fp32 as the tensor cores make
  * them (truncated); with BLOCK each 128 columns are added in fp32, times their scale. Powers of two
- * (MX) are multiplied into W: exact while the product is a number of bf16.
+ * (MX) are multiplied into W: exact while the product is a number of bf16. Scales that differ along
+ * K (TERMS) are multiplied into W in fp32, and that is the exact sum of three numbers of bf16, 8
+ * bits each, which are multiplied one by one.
  *
  * TURNED computes dX = dY W: W is [K,N] then and lies in a stage as it does in memory, 128 of N
  * wide. Two bytes side by side are of two rows of the product, 2i and 2i + 1 for what the tensor
@@ -35,8 +37,9 @@ template <int TOK, int KIND> struct wide_cfg {
     static constexpr int X = TOK * DEPTH * 2; /* bytes of X in a stage; W follows */
     static constexpr int PARTS = 2;           /* of a stage: registers for both of them */
     static constexpr int STEPS = DEPTH / 16 / PARTS;
-    static constexpr int PER_128 = 128 / DEPTH;    /* stages */
-    static constexpr int R = TOK / 2, J = TOK / 8; /* sums; groups of 8 tokens */
+    static constexpr int TERMS = KIND == FP8_WIDE_TERMS ? 3 : 1; /* that a number of W is */
+    static constexpr int PER_128 = 128 / DEPTH;                  /* stages */
+    static constexpr int R = TOK / 2, J = TOK / 8;               /* sums; groups of 8 tokens */
     static constexpr bool LONE = fp8_wide_per_sm(TOK, KIND) == 1;
     static constexpr int THREADS = fp8_wide_threads(TOK, KIND);
     static constexpr int LINE = 64 + 4; /* of a buffer of the epilogue, in floats: no conflicts */
@@ -110,6 +113,39 @@ template <bool BF16> DEV void wide_turned(uint32_t (&f)[4], uint32_t at, const u
                        odd = wide_codes(at + rows[1] + half * (8 * 128));
         f[2 * half] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0040));
         f[2 * half + 1] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0051));
+    }
+}
+
+/* Takes from *rest, not a NaN's or infinity's, the bits of bf16 that it begins with. */
+DEV uint32_t wide_take(float *rest)
+{
+    const uint32_t bits = __float_as_uint(*rest);
+    *rest = (bits & 0x7F800000) == 0x7F800000 ? 0 : *rest - __uint_as_float(bits & 0xFFFF0000);
+    return bits;
+}
+/* Register e of each term of two codes, the first in the lower byte, times two scales. */
+DEV void wide_two_terms(uint32_t (&f)[3][4], int e, uint16_t codes, float2 by)
+{
+    uint32_t h;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(h) : "h"(codes));
+    const float2 w = __half22float2(*reinterpret_cast<const __half2 *>(&h));
+    float first = w.x * by.x, second = w.y * by.y;
+#pragma unroll
+    for (int term = 0; term < 3; term++) {
+        const uint32_t low = wide_take(&first);
+        f[term][e] = __byte_perm(low, wide_take(&second), 0x7632);
+    }
+}
+/* As wide_turned, with the scales of the thread's four columns of K. */
+DEV void wide_turned_terms(uint32_t (&f)[3][4], uint32_t at, const uint32_t (&rows)[2],
+                           const float2 (&by)[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const uint32_t even = wide_codes(at + rows[0] + half * (8 * 128)),
+                       odd = wide_codes(at + rows[1] + half * (8 * 128));
+        wide_two_terms(f, 2 * half, (uint16_t)__byte_perm(even, odd, 0x0040), by[half]);
+        wide_two_terms(f, 2 * half + 1, (uint16_t)__byte_perm(even, odd, 0x0051), by[half]);
     }
 }
 
@@ -339,30 +375,47 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
                 const uint32_t b = b_lo + slot * (c::STAGE / 16);
 #pragma unroll
                 for (int h = 0; h < c::PARTS; h++) {
-                    uint32_t f[STEPS][4];
+                    float2 by_column[STEPS][2]; /* scales of columns 2q, 2q + 1 and 8 more */
+                    if constexpr (KIND == FP8_WIDE_TERMS)
+#pragma unroll
+                        for (int i = 0; i < STEPS; i++) {
+                            const int k = first * 128 + s * c::DEPTH + (h * STEPS + i) * 16 + 2 * q;
+#pragma unroll
+                            for (int half = 0; half < 2; half++)
+                                by_column[i][half] =
+                                    k < a.k
+                                        ? *(const float2 *)((const float *)a.scales + k + half * 8)
+                                        : make_float2(0, 0);
+                        }
+                    uint32_t f[STEPS][c::TERMS][4];
 #pragma unroll
                     for (int i = 0; i < STEPS; i++) {
                         const int step = h * STEPS + i;
-                        if (TURNED)
-                            wide_turned<BF16>(f[i], from + (uint32_t)step * (16 * 128), turned);
+                        const uint32_t depth = from + (uint32_t)step * (16 * 128);
+                        if constexpr (KIND == FP8_WIDE_TERMS)
+                            wide_turned_terms(f[i], depth, turned, by_column[i]);
+                        else if (TURNED)
+                            wide_turned<BF16>(f[i][0], depth, turned);
                         else
-                            wide_straight<BF16>(f[i], from + ((uint32_t)(step * 16) ^ swizzle),
+                            wide_straight<BF16>(f[i][0], from + ((uint32_t)(step * 16) ^ swizzle),
                                                 8 * c::DEPTH);
                         if (KIND == FP8_WIDE_MX)
 #pragma unroll
                             for (int e = 0; e < 4; e++)
-                                f[i][e] = wide_times(
-                                    f[i][e], wide_twice(power[e % 2][step / 4], step / 2 % 2));
+                                f[i][0][e] = wide_times(
+                                    f[i][0][e], wide_twice(power[e % 2][step / 4], step / 2 % 2));
                     }
                     wg_fence();
 #pragma unroll
                     for (int i = 0; i < STEPS; i++) {
                         const int step = h * STEPS + i;
                         const uint32_t x = b + step / 4 * (TOK * 8) + step % 4 * 2;
-                        if constexpr (KIND == FP8_WIDE_BLOCK)
-                            kstep<TOK, BF16>::rs(d, f[i], x, step > 0);
-                        else
-                            kstep<TOK, BF16>::rs(acc, f[i], x, 1);
+#pragma unroll
+                        for (int term = 0; term < c::TERMS; term++)
+                            if constexpr (KIND == FP8_WIDE_BLOCK)
+                                kstep<TOK, BF16>::rs(d, f[i][term], x, step > 0);
+                            else
+                                kstep<TOK, BF16>::rs(acc, f[i][term], x, 1);
                     }
                     wg_commit();
                     if (KIND != FP8_WIDE_BLOCK) {
