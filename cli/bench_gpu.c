@@ -165,7 +165,7 @@ static fp8_status bench_matrix(bench *b, const cli_linear_scheme *scheme, const 
 static fp8_status bench_quantize(bench *b, const cli_linear_scheme *scheme, const cli_shape *shape,
                                  fp8_error *err)
 {
-    if (scheme->activation == FP8_ACTIVATION_CODES)
+    if (scheme->activation == FP8_ACTIVATION_CODES || scheme->accumulation)
         return FP8_OK; /* as channel */
     if (scheme->activation == FP8_ACTIVATION_DYNAMIC)
         CLI_TRY(bench_matrix(b, scheme, shape, true, err));

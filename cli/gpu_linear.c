@@ -14,11 +14,6 @@ static int64_t units(int64_t extent, int64_t unit)
     return unit > 0 ? (extent + unit - 1) / unit : extent > 0;
 }
 
-static fp8_activation product_activation(const cli_linear_scheme *scheme)
-{
-    return scheme->activation == FP8_ACTIVATION_NONE ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES;
-}
-
 /* ---- weights ---- */
 
 /* The first of linears[] from codes and scales of the host; the others are clones. */
@@ -37,7 +32,7 @@ static fp8_status make_both(cli_gpu_linear *c, const fp8_tensor *w, const fp8_te
                             fp8_error *err)
 {
     fp8_linear_info info;
-    CLI_TRY(make_linears(c, product_activation(c->scheme), w, w_scales, c->product, err));
+    CLI_TRY(make_linears(c, cli_linear_product(c->scheme), w, w_scales, c->product, err));
     fp8_linear_get_info(c->product[0], &info);
     c->bytes = (double)c->shape.n * (double)c->shape.k + (double)info.scale_bytes;
     c->has_whole = c->scheme->activation == FP8_ACTIVATION_DYNAMIC;
@@ -83,7 +78,7 @@ static fp8_status make_x_scales(cli_gpu_linear *c, fp8_error *err)
 static fp8_status make_matrices(cli_gpu_linear *c, fp8_error *err)
 {
     const cli_shape *s = &c->shape;
-    const fp8_dtype x = cli_linear_x_dtype(product_activation(c->scheme));
+    const fp8_dtype x = cli_linear_x_dtype(cli_linear_product(c->scheme));
     CLI_TRY(cli_gpu_matrix(c->ctx, x, s->m, s->k, &c->x, err));
     CLI_TRY(cli_gpu_matrix(c->ctx, FP8_BF16, s->m, s->n, &c->y, err));
     CLI_TRY(make_x_scales(c, err));
@@ -109,7 +104,7 @@ static fp8_status make_for_peers(cli_gpu_linear *c, fp8_error *err)
 static void find_kernel(cli_gpu_linear *c)
 {
     const cli_shape *s = &c->shape;
-    const fp8_linear_desc desc = cli_linear_desc(c->scheme, product_activation(c->scheme));
+    const fp8_linear_desc desc = cli_linear_desc(c->scheme, cli_linear_product(c->scheme));
     for (int64_t i = 0;
          !c->chosen.chosen && fp8_explain(c->ctx, &desc, s->m, s->n, s->k, c->x.dtype, FP8_E4M3FN,
                                           i, &c->chosen, NULL) == FP8_OK;
@@ -148,7 +143,7 @@ void cli_gpu_linear_free(cli_gpu_linear *c)
 fp8_status cli_gpu_linear_product(void *arg, int64_t i, void *stream, fp8_error *err)
 {
     cli_gpu_linear *c = arg;
-    const bool codes = product_activation(c->scheme) == FP8_ACTIVATION_CODES;
+    const bool codes = cli_linear_product(c->scheme) == FP8_ACTIVATION_CODES;
     return fp8_linear_run(c->product[i % c->copies], &c->x, codes ? &c->x_scales : NULL, &c->y,
                           c->workspace, c->workspace_bytes, stream, err);
 }

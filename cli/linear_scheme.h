@@ -11,8 +11,9 @@
 typedef struct cli_linear_scheme {
     const char *name;
     fp8_activation activation;
-    fp8_grid x, w;     /* grids of scales */
-    fp8_dtype scale;   /* of both */
+    fp8_grid x, w;   /* grids of scales */
+    fp8_dtype scale; /* of both */
+    fp8_accumulation accumulation;
     const char *words; /* what is multiplied with what */
 } cli_linear_scheme;
 
@@ -28,6 +29,8 @@ const char *cli_activation_name(int64_t i);
 fp8_activation cli_activation_of(const char *name);
 
 fp8_linear_desc cli_linear_desc(const cli_linear_scheme *scheme, fp8_activation activation);
+/* The activation of the multiplication alone: codes, or none where X is not quantized. */
+fp8_activation cli_linear_product(const cli_linear_scheme *scheme);
 /* What X is: codes, or BF16. */
 fp8_dtype cli_linear_x_dtype(fp8_activation activation);
 

@@ -76,7 +76,7 @@ static const cli_option options[] = {
      .argument = "S", .choice = cli_linear_scheme_name, .help = "one scheme (default: all)",
      .more = "w8a16 (X in bf16), tensor, channel, block, mxfp8 (X quantized on the way), or gemm (X given as codes)."},
     {.name = "scheme", .verbs = CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(scheme),
-     .argument = "S", .choice = cli_tune_scheme, .help = "one scheme (default: gemm and block)",
+     .argument = "S", .choice = cli_tune_scheme, .help = "one scheme (default: gemm, block, w8a16 and mxfp8)",
      .more = "gemm, channel and tensor take the same kernels, and what was measured for one counts for all."},
     {.name = "activation", .verbs = CLI_EXPLAIN, .kind = CLI_TEXT, .field = FIELD(activation),
      .argument = "A", .choice = cli_activation_name, .help = "what is done to X (default: the scheme's)",

@@ -31,8 +31,10 @@ static fp8_status enqueue(void *arg, int64_t i, void *stream, fp8_error *err)
 {
     const candidate *c = arg;
     cli_gpu_linear *l = c->linear;
-    return fp8_linear_run_kernel(l->product[i % l->copies], c->kernel, &l->x, &l->x_scales, &l->y,
-                                 l->workspace, l->workspace_bytes, stream, err);
+    const bool codes = cli_linear_product(l->scheme) == FP8_ACTIVATION_CODES;
+    return fp8_linear_run_kernel(l->product[i % l->copies], c->kernel, &l->x,
+                                 codes ? &l->x_scales : NULL, &l->y, l->workspace,
+                                 l->workspace_bytes, stream, err);
 }
 
 /* What the library chooses among; slower kernels for what those cannot do are never chosen where
@@ -41,7 +43,7 @@ static fp8_status find_candidates(tuning *t, fp8_error *err)
 {
     const cli_gpu_linear *l = &t->linear;
     const cli_shape *s = &l->shape;
-    const fp8_linear_desc desc = cli_linear_desc(l->scheme, FP8_ACTIVATION_CODES);
+    const fp8_linear_desc desc = cli_linear_desc(l->scheme, cli_linear_product(l->scheme));
     fp8_candidate found;
     fp8_status status = FP8_OK;
     for (int64_t i = 0; t->count < MOST_CANDIDATES; i++) {

@@ -117,7 +117,7 @@ static fp8_status bench_quantize(bench *b, const cli_linear_scheme *scheme, cons
                                  fp8_error *err)
 {
     fp8_status status = FP8_OK;
-    if (scheme->activation == FP8_ACTIVATION_CODES)
+    if (scheme->activation == FP8_ACTIVATION_CODES || scheme->accumulation)
         return FP8_OK; /* as channel */
     if (scheme->activation == FP8_ACTIVATION_DYNAMIC)
         status = bench_matrix(b, scheme, shape, true, err);

@@ -13,13 +13,14 @@
 
 #define DEFAULT_SECONDS 0.02
 
-/* Schemes among whose kernels there is a choice, and what the file calls them; of a kind the first
- * is measured where none is asked for. */
+/* Schemes among whose kernels there is a choice, and what the file calls them; the first ones are
+ * measured where none is asked for. */
 static const struct {
     const char *scheme, *kind;
-} kinds[] = {
-    {"gemm", "channel"}, {"block", "block"}, {"channel", "channel"}, {"tensor", "channel"}};
-enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 2 };
+} kinds[] = {{"gemm", "channel"},  {"block", "block"},     {"w8a16", "wide_channel"},
+             {"mxfp8", "wide_mx"}, {"channel", "channel"}, {"tensor", "channel"},
+             {"fast", "fast"}};
+enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 4 };
 
 typedef struct tune {
     const fp8_context *ctx;

@@ -12,7 +12,8 @@ import command
 FAKE_CUDA = os.path.abspath(os.environ.get("FP8_FAKE_CUDA", command.ROOT / "build/release/tests/cuda/fake_cuda"))
 FAKE_VENDOR = os.path.abspath(os.environ.get("FP8_FAKE_VENDOR", command.ROOT / "build/release/tests/cuda/fake_vendor"))
 WITH_PEERS = {"LD_LIBRARY_PATH": FAKE_CUDA + ":" + FAKE_VENDOR}
-SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm"]
+SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm", "fast"]
+KINDS = {"gemm": "channel", "block": "block", "w8a16": "wide_channel", "mxfp8": "wide_mx"}  # as a tuned file has them
 QUICK = ["--device", "cuda", "--seconds", "0.001"]
 LINEAR = ["shape", "scheme", "kernel", "weights", "copies", "launches", "rounds", "us", "best_us", "warm_us", "alone_us",
           "host_us", "whole_us", "whole_alone_us", "whole_host_us", "TFLOP/s", "GB/s", "of_known", "of_product", "of_read",
@@ -78,8 +79,8 @@ class GpuVerbs(command.Case):
                 continue
             self.assertEqual(float(line["cublaslt_us"]), 20)
             self.assertAlmostEqual(float(line["cublaslt_ratio"]), 20 / float(line["us"]), delta=0.01)
-            self.assertEqual("cublaslt_fast_us" in line, line["scheme"] in ("tensor", "channel", "gemm"))
-            self.assertEqual("cublaslt_tensor_fast_us" in line, line["scheme"] in ("channel", "gemm"))
+            self.assertEqual("cublaslt_fast_us" in line, line["scheme"] in ("tensor", "channel", "gemm", "fast"))
+            self.assertEqual("cublaslt_tensor_fast_us" in line, line["scheme"] in ("channel", "gemm", "fast"))
             self.assertEqual((line["sustained_MHz"], line["sustained_W"]), ("1755", "412"))
             self.assertEqual(float(line["cublaslt_sustained_us"]), 20)
 
@@ -127,23 +128,25 @@ class GpuVerbs(command.Case):
         done = self.tune("--device", "cuda", *shapes, "-o", "tuned")
         lines = [dict(word.split("=", 1) for word in line.split()[1:]) for line in done.stdout.splitlines()]
         self.assertEqual([(line["shape"], line["scheme"]) for line in lines],
-                         [(shape, scheme) for shape in ("16x256x512", "7x256x512") for scheme in ("gemm", "block")])
+                         [(shape, scheme) for shape in ("16x256x512", "7x256x512") for scheme in ("gemm", "block", "w8a16", "mxfp8")])
         for line in lines:
-            self.assertEqual((line["us"], line["before_us"], line["gain"]), ("10", "10", "1"))
-            self.assertGreater(int(line["candidates"]), 5)
+            us = "20" if line["scheme"] == "mxfp8" else "10"  # a launch makes bf16 of X
+            self.assertEqual((line["us"], line["before_us"], line["gain"]), (us, us, "1"))
+            self.assertGreater(int(line["candidates"]), 3)
             self.assertEqual(line["timed"], line["candidates"])  # all take the same time here
         text = (self.folder / "tuned").read_text().splitlines()
         self.assertEqual(text[:2], ["fp8-tuned 1", "device NVIDIA H100 80GB HBM3"])
         self.assertRegex(text[2], r"^driver \d+$")
-        self.assertEqual(text[4:], [f"{'channel' if line['scheme'] == 'gemm' else 'block'} 256 512 {line['shape'].split('x')[0]} "
-                                    f"{line['kernel']} 10000" for line in lines])
+        self.assertEqual(text[4:], [f"{KINDS[line['scheme']]} 256 512 {line['shape'].split('x')[0]} "
+                                    f"{line['kernel']} {line['us']}000" for line in lines])
         self.assertEqual([p.name for p in self.folder.glob("tuned*")], ["tuned"])
 
-        for kind, verb in [("gemm", "explain"), ("block", "explain"), ("gemm", "bench")]:
-            arguments = ["linear", *QUICK] if verb == "bench" else ["--device", "cuda", "--activation", "codes"]
+        for kind, verb in [("gemm", "explain"), ("block", "explain"), ("w8a16", "explain"), ("mxfp8", "explain"), ("gemm", "bench")]:
+            arguments = ["linear", *QUICK] if verb == "bench" else ["--device", "cuda", "--activation",
+                                                                              "none" if kind == "w8a16" else "codes"]
             text = self.run_fp8(verb, *arguments, "--shape", "12x256x512", "--scheme", kind, "--tuned", "tuned", env=self.alone).stdout
             kernel = next(line["kernel"] for line in lines if line["scheme"] == kind)
-            self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured 10.0 us \(by the file\)" if verb == "explain" else f"kernel={kernel} ")
+            self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured [12]0.0 us \(by the file\)" if verb == "explain" else f"kernel={kernel} ")
 
         self.assertIn("tuned exists; --force replaces it", self.tune("--device", "cuda", *shapes, "-o", "tuned", code=2).stderr)
         document = json.loads(self.tune("--device", "cuda", *shapes, "--m", "32", "--scheme", "tensor", "-f", "-o", "tuned",
@@ -154,7 +157,7 @@ class GpuVerbs(command.Case):
     def test_tune_with_nothing_to_choose(self):
         done = self.tune("--device", "cuda:1", "--shape", "16x256x512", "-o", "tuned")
         self.assertEqual(done.stdout, "")
-        self.assertEqual(done.stderr.count("nothing to choose"), 2)
+        self.assertEqual(done.stderr.count("nothing to choose"), 4)
         text = self.run_fp8("explain", "--device", "cuda", "--shape", "1x16x16", "--tuned", "tuned", code=3, env=self.alone).stderr
         self.assertRegex(text, "tuned, line 2: measured on NVIDIA A100.*, the context's device is NVIDIA H100 80GB HBM3")
 
@@ -165,7 +168,7 @@ class GpuVerbs(command.Case):
                 ([*shape, "-o", "t"], 2, "--device cuda, or cuda:N"),
                 ([*shape, "--device", "cuda"], 2, "needs -o FILE"),
                 (["--device", "cuda", "-o", "t"], 2, "needs --shape MxNxK"),
-                ([*shape, "--device", "cuda", "-o", "t", "--scheme", "mxfp8"], 2, "there is no 'mxfp8'"),
+                ([*shape, "--device", "cuda", "-o", "t", "--scheme", "mx"], 2, "there is no 'mx'"),
                 ([*shape, "--device", "cuda", "-o", "none/t"], 4, "cannot write none/t: No such file"),
                 ([*shape, "--device", "cuda", "-o", "/dev/full/t"], 4, "cannot write /dev/full/t: Not a directory"),
                 ([*shape, "--device", "cuda", "-f", "-o", "link"], 2, "link is no regular file"),

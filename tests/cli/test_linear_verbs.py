@@ -8,7 +8,7 @@ import subprocess
 
 import command
 
-SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm"]
+SCHEMES = ["w8a16", "tensor", "channel", "block", "mxfp8", "gemm", "fast"]
 LINEAR = ["shape", "scheme", "kernel", "isa", "weights", "threads", "rounds", "ms", "best_ms", "GFLOP/s", "GB/s", "of_peak",
           "of_read", "of_roof"]
 QUANTIZE = ["shape", "scheme", "what", "matrix", "in", "threads", "rounds", "ms", "best_ms", "GB/s", "of_read"]

@@ -111,6 +111,38 @@ static void a_file_settles_its_classes(void **state)
     nothing_is_left(fake);
 }
 
+/* The kernel chosen for m rows of X in 16 bits, by a weight with a scale a channel. */
+static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
+{
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_candidate candidate;
+    desc.activation = FP8_ACTIVATION_NONE;
+    desc.w.grid = (fp8_grid){1, 0};
+    assert_int_equal(fp8_explain(ctx, &desc, m, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
+    assert_true(candidate.chosen);
+    return candidate;
+}
+
+/* One line for X in bf16 and in fp16. */
+static void a_file_settles_the_wide_kernels(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_context *ctx = with(HEAD "wide_channel 256 512 20 gemm_wide_bf16_channel_32_3 9000\n");
+    for (int64_t m = 15; m <= 26; m++) {
+        const bool counts = m > 16 && m <= 24;
+        const fp8_candidate bf16 = chosen_wide(ctx, FP8_BF16, m),
+                            f16 = chosen_wide(ctx, FP8_F16, m);
+        assert_int_equal(!strcmp(bf16.kernel, "gemm_wide_bf16_channel_32_3"), counts);
+        assert_int_equal(!strcmp(f16.kernel, "gemm_wide_f16_channel_32_3"), counts);
+        assert_int_equal(strstr(f16.reason, "measured 9.0 us (by the file)") != NULL, counts);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
 static void unknown_kernels_are_passed_over(void **state)
 {
     (void)state;
@@ -159,7 +191,8 @@ static const struct {
      "line 2: must be followed by the driver"},
     {"fp8-tuned 1\ndevice NVIDIA H100 80GB HBM3\ndriver 580.1\n", FP8_E_FORMAT,
      "line 3: must be driver and its version"},
-    {HEAD "\n", FP8_E_FORMAT, "line 4: must begin with channel, block or fast"},
+    {HEAD "\n", FP8_E_FORMAT,
+     "line 4: must begin with channel, block, fast or wide_ and channel, mx or block"},
     {HEAD "tensor 1 1 1 a 1\n", FP8_E_FORMAT, "line 4: must begin with"},
     {HEAD "channel\n", FP8_E_FORMAT, "line 4: must begin with"},
     {HEAD "channel  256 512 16 a 1\n", FP8_E_FORMAT, "line 4: N must be a number from 1 to"},
@@ -177,6 +210,14 @@ static const struct {
      "line 4: gemm_small_channel_64x16_2_1 is no kernel for kind block"},
     {HEAD "channel 256 512 16 gemm_large_fast_128x64_1x1 1\n", FP8_E_FORMAT,
      "is no kernel for kind channel"},
+    {HEAD "channel 256 512 16 gemm_wide_bf16_channel_16_1 1\n", FP8_E_FORMAT,
+     "is no kernel for kind channel"},
+    {HEAD "wide_mx 256 512 16 gemm_wide_bf16_channel_16_1 1\n", FP8_E_FORMAT,
+     "is no kernel for kind wide_mx"},
+    {HEAD "wide_channel 256 512 16 gemm_wide_f16_channel_16_1 1\n", FP8_E_FORMAT,
+     "is no kernel for kind wide_channel"},
+    {HEAD "wide_channel 256 512 16 gemm_small_channel_64x16_2_1 1\n", FP8_E_FORMAT,
+     "is no kernel for kind wide_channel"},
     {HEAD ROW "0\n", FP8_E_FORMAT, "line 4: the time must be"},
     {HEAD ROW "4.5\n", FP8_E_FORMAT, "line 4: the time must be"},
     {HEAD ROW "\n", FP8_E_FORMAT, "line 4: the time must be"},
@@ -479,6 +520,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_file_settles_its_classes),
+        TEST(a_file_settles_the_wide_kernels),
         TEST(unknown_kernels_are_passed_over),
         TEST(an_unable_kernel_is_left_to_the_model),
         TEST(each_rule_that_is_broken_is_named),

@@ -156,7 +156,7 @@ static void test_bad(void **state)
         "bench linear --activation none",
         "tune linear",
         "tune -o",
-        "tune --scheme mxfp8",
+        "tune --scheme mx",
         "tune --device gpu",
         "tune --tuned f",
         "doctor --tuned f",

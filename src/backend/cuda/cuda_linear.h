@@ -31,10 +31,16 @@ struct fp8_cuda_linear {
     fp8_dtype w_scale_dtype;
     float *bias;     /* [N], where the linear has one */
     float *x_static; /* the scale of FP8_ACTIVATION_STATIC */
-    /* Choices made before, for rows m in place m % FP8_CUDA_CHOICES: m << 32 | number of the
-     * version of sm90.h + 1, or 0. Any thread may read and write them. */
+    /* Choices made before: m << 32 | number of the version + 1, or 0; of sm90.h or, where the plan
+     * is for those, of wide.h. Any thread may read and write them. */
     _Atomic uint64_t choices[FP8_CUDA_CHOICES];
 };
+
+/* The place for choices with m rows; multiples of 16 go to places of their own, too. */
+static inline _Atomic uint64_t *fp8_cuda_linear_choice(fp8_cuda_linear *l, int32_t m)
+{
+    return &l->choices[((uint32_t)m + (uint32_t)m / 16) % FP8_CUDA_CHOICES];
+}
 
 /* Bytes from row to row of codes with k columns. */
 static inline int64_t fp8_cuda_row_bytes(int64_t k)

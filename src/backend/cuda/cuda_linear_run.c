@@ -367,8 +367,7 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
 static const fp8_sm90_version *choose_once(const call *c)
 {
     const uint64_t m = (uint64_t)c->problem.m;
-    /* multiples of 16 go to places of their own, too */
-    _Atomic uint64_t *place = &c->linear->cuda->choices[(m + m / 16) % FP8_CUDA_CHOICES];
+    _Atomic uint64_t *place = fp8_cuda_linear_choice(c->linear->cuda, c->problem.m);
     const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
     if (found >> 32 == m && m)
         return fp8_sm90_at((uint32_t)found - 1);

@@ -4,11 +4,13 @@
  * among them. */
 #include "backend/cuda/tuned.h"
 #include "backend/cuda/sm90.h"
+#include "backend/cuda/wide.h"
 #include "base/sort.h"
 
 #include <string.h>
 
-const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS] = {"channel", "block", "fast"};
+const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS] = {"channel",      "block",   "fast",
+                                                           "wide_channel", "wide_mx", "wide_block"};
 
 /* Written by dev/cuda/measured_table.py: MEASURED(device, kind, n, k, m, version, ns). */
 static const struct {
@@ -33,11 +35,26 @@ int32_t fp8_tuned_class(int32_t m)
     return top > 16 && m <= top / 4 * 3 ? top / 4 * 3 : top;
 }
 
+static int32_t wide_version(const char *name, fp8_tuned_kind kind)
+{
+    _Static_assert(FP8_TUNED_WIDE_CHANNEL + FP8_WIDE_MX == FP8_TUNED_WIDE_MX &&
+                       FP8_TUNED_WIDE_CHANNEL + FP8_WIDE_BLOCK == FP8_TUNED_WIDE_BLOCK,
+                   "one order");
+    const fp8_wide_version *v = fp8_wide_find(name);
+    if (!v)
+        return fp8_sm90_find(name) ? -2 : -1;
+    if (v->f16 || v->turned || v->kind != (int32_t)(kind - FP8_TUNED_WIDE_CHANNEL))
+        return -2;
+    return (int32_t)(v - fp8_wide_at(0));
+}
+
 int32_t fp8_tuned_version(const char *name, fp8_tuned_kind kind)
 {
+    if (kind >= FP8_TUNED_WIDE_CHANNEL)
+        return wide_version(name, kind);
     const fp8_sm90_version *v = fp8_sm90_find(name);
     if (!v)
-        return -1;
+        return fp8_wide_find(name) ? -2 : -1;
     if (v->block != (kind == FP8_TUNED_BLOCK) || (v->fast && kind != FP8_TUNED_FAST))
         return -2;
     return (int32_t)(v - fp8_sm90_at(0));

@@ -23,17 +23,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A scale a row and a channel, 1x128 and 128x128, and the first with sums in 13 bits. */
+/* A scale a row and a channel, 1x128 and 128x128, and the first with sums in 13 bits; then X in 16
+ * bits, for which a version stands for bf16 and fp16 alike: W with a scale a channel, 1x32,
+ * 128x128. */
 typedef enum fp8_tuned_kind {
     FP8_TUNED_CHANNEL,
     FP8_TUNED_BLOCK,
     FP8_TUNED_FAST,
+    FP8_TUNED_WIDE_CHANNEL,
+    FP8_TUNED_WIDE_MX,
+    FP8_TUNED_WIDE_BLOCK,
     FP8_TUNED_KINDS,
 } fp8_tuned_kind;
 
 typedef struct fp8_tuned_row {
     int32_t kind, n, k, m;
-    int32_t version; /* number for fp8_sm90_at */
+    int32_t version; /* number for fp8_sm90_at; of WIDE kinds fp8_wide_at, X in bf16 */
     int32_t ns;
     int32_t line; /* of the file; 0: built in */
 } fp8_tuned_row;
@@ -46,7 +51,7 @@ typedef struct fp8_tuned {
     int64_t unknown; /* lines of it for versions that this library has not */
 } fp8_tuned;
 
-/* "channel", "block", "fast". */
+/* "channel", "block", "fast", "wide_channel", "wide_mx", "wide_block". */
 extern const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS];
 
 /* What is known of a device called so, with the file `path` (NULL: none). Free with fp8_tuned_free.

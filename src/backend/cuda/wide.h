@@ -53,7 +53,13 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
                         const fp8_wide_problem *problem);
 /* The version of that name; NULL if there is none. */
 const fp8_wide_version *fp8_wide_find(const char *name);
-/* The version with the least estimate; NULL if there is none, or none for this device. */
+/* The version that was measured to be the fastest, its time and whether the user's file has it;
+ * NULL if none was, or it cannot do the problem. */
+const fp8_wide_version *fp8_wide_measured(const fp8_cuda_device *device,
+                                          const fp8_wide_problem *problem, int32_t *ns,
+                                          bool *by_file);
+/* That one, else the one with the least estimate; NULL if there is none, or none for this device.
+ */
 const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device,
                                         const fp8_wide_problem *problem);
 

@@ -26,8 +26,8 @@ typedef struct fp8_wide_args {
 FP8_ARGS_SIZE(fp8_wide_args, 384);
 
 /* How W's scales meet the sum: a scale a row of W at the end; powers of two for each 32 columns,
- * multiplied into W; 128x128, multiplied into the sums of each 128 of K; or one for each column of K,
- * multiplied into W (dX, where these are the scales of a linear's rows). */
+ * multiplied into W; 128x128, multiplied into the sums of each 128 of K; or one for each column of
+ * K, multiplied into W (dX, where these are the scales of a linear's rows). */
 enum { FP8_WIDE_CHANNEL, FP8_WIDE_MX, FP8_WIDE_BLOCK, FP8_WIDE_TERMS, FP8_WIDE_KINDS };
 
 /* X(tokens): rows of X of a tile. */

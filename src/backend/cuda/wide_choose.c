@@ -187,7 +187,38 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
            most(bytes_of(p) / 4.1e6F, (float)o.waves * tile + crowded);
 }
 
-const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device, const fp8_wide_problem *p)
+/* The version of the same kind, tile and split for X in fp16; NULL if there is none. */
+static const fp8_wide_version *twin_of(const fp8_wide_version *of)
+{
+    for (size_t i = 0; i < VERSIONS; i++) {
+        const fp8_wide_version *v = &versions[i];
+        if (v->f16 && v->kind == of->kind && v->tokens == of->tokens && v->split == of->split &&
+            !v->turned)
+            return v;
+    }
+    return NULL;
+}
+
+const fp8_wide_version *fp8_wide_measured(const fp8_cuda_device *device, const fp8_wide_problem *p,
+                                          int32_t *ns, bool *by_file)
+{
+    const fp8_tuned_kind kind = (fp8_tuned_kind)(FP8_TUNED_WIDE_CHANNEL + p->kind);
+    const fp8_tuned_row *row =
+        p->invariant || p->turned ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
+    if (!row)
+        return NULL;
+    const fp8_wide_version *v = &versions[row->version];
+    if (p->f16)
+        v = twin_of(v);
+    *ns = row->ns;
+    *by_file = row->line > 0;
+    return v && device->module.functions[v->kernel] && fp8_wide_estimate(device, v, p) >= 0 ? v
+                                                                                            : NULL;
+}
+
+/* By the model. */
+static const fp8_wide_version *least_estimate(const fp8_cuda_device *device,
+                                              const fp8_wide_problem *p)
 {
     const fp8_wide_version *best = NULL;
     float least_time = 0;
@@ -201,4 +232,12 @@ const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device, const fp8
         }
     }
     return best;
+}
+
+const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device, const fp8_wide_problem *p)
+{
+    int32_t ns;
+    bool by_file;
+    const fp8_wide_version *v = fp8_wide_measured(device, p, &ns, &by_file);
+    return v ? v : least_estimate(device, p);
 }

@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "op/cuda_calls.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 /* X[m,k] in bf16, made in the room. */
@@ -46,6 +47,23 @@ static bool invariant(const fp8_context *ctx)
     return ctx->flags & FP8_BATCH_INVARIANT;
 }
 
+/* The version for the problem from the linear's memory of what it has chosen, which is one for X in
+ * bf16 and fp16: what is of the other dtype is chosen anew. */
+static const fp8_wide_version *choose_once(const fp8_linear *l, const fp8_wide_problem *problem)
+{
+    const uint64_t m = (uint64_t)problem->m;
+    _Atomic uint64_t *place = fp8_cuda_linear_choice(l->cuda, problem->m);
+    const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
+    const fp8_wide_version *v = found >> 32 == m && m ? fp8_wide_at((uint32_t)found - 1) : NULL;
+    if (v && v->f16 == problem->f16)
+        return v;
+    v = fp8_wide_choose(l->ctx->cuda, problem);
+    if (v)
+        atomic_store_explicit(place, m << 32 | (uint64_t)(v - fp8_wide_at(0) + 1),
+                              memory_order_relaxed);
+    return v;
+}
+
 const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operands *o,
                                       const char *wanted, fp8_wide_problem *problem)
 {
@@ -56,7 +74,7 @@ const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operan
         return NULL;
     *problem = fp8_wide_problem_of(&l->plan, x.shape[0], x.dtype == FP8_F16, invariant(l->ctx));
     if (!wanted)
-        return fp8_wide_choose(l->ctx->cuda, problem);
+        return choose_once(l, problem);
     const fp8_wide_version *v = fp8_wide_find(wanted);
     const bool able = v && l->ctx->cuda->module.functions[v->kernel] &&
                       fp8_wide_estimate(l->ctx->cuda, v, problem) >= 0;
@@ -112,7 +130,7 @@ fp8_status fp8_wide_run_dx(const fp8_linear *l, const fp8_tensor *dy, const fp8_
     return fp8_wide_launch(device, v, &problem, &m, stream, err);
 }
 
-/* ---- explain ---- */
+/* ---- explain: asks what the choice asks; it must not know better ---- */
 
 static fp8_wide_problem explained(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m,
                                   fp8_dtype x)
@@ -120,9 +138,14 @@ static fp8_wide_problem explained(const fp8_context *ctx, const fp8_linear_plan 
     return fp8_wide_problem_of(p, m, x == FP8_F16 && !fp8_wide_rounds_x(p), invariant(ctx));
 }
 
+/* 0 for the one that was measured to be the fastest; negative: it cannot, or is not there. */
 static float estimate_of(const fp8_context *ctx, const fp8_wide_problem *problem, size_t i)
 {
     const fp8_wide_version *v = fp8_wide_at(i);
+    int32_t ns;
+    bool by_file;
+    if (v == fp8_wide_measured(ctx->cuda, problem, &ns, &by_file))
+        return 0;
     return ctx->cuda->module.functions[v->kernel] ? fp8_wide_estimate(ctx->cuda, v, problem) : -1;
 }
 
@@ -157,10 +180,16 @@ void fp8_wide_explain(const fp8_context *ctx, const fp8_linear_plan *p, int64_t 
         at++;
     const fp8_wide_version *v = fp8_wide_at(at);
     char parts[64] = "";
+    int32_t ns;
+    bool by_file;
+    const bool measured = v == fp8_wide_measured(ctx->cuda, &problem, &ns, &by_file);
     if (v->split > 1)
         snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
     *out = (fp8_candidate){v->name, "sm_90a", i == 0, ""};
     snprintf(out->reason, sizeof out->reason,
-             "estimated %.1f us; w becomes 16 bits on its way; tiles of %dx%d%s",
-             (double)estimate_of(ctx, &problem, at), v->tokens, FP8_WIDE_ROWS, parts);
+             "%s %.1f us%s; w becomes 16 bits on its way; tiles of %dx%d%s",
+             measured ? "measured" : "estimated",
+             measured ? ns * 1e-3 : (double)fp8_wide_estimate(ctx->cuda, v, &problem),
+             measured ? by_file ? " (by the file)" : " (built in)" : "", v->tokens, FP8_WIDE_ROWS,
+             parts);
 }
