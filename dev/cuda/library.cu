@@ -4,7 +4,7 @@
  *   library FILE        a line "M N K" a shape: row x channel and 1x128 x 128x128 scales, X as codes, quantized from bf16 by the call
  *                       (q_), and quantized by a call before (2_)
  *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
- *                       first choice, at most KEEP (12) of each kind
+ *                       first choice, at most KEEP (12) of each kind; or, where a line goes on, those that have one of its words in their names
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
  *   library host        time of a call on the host, and beside it of what the driver takes for the same launch, bare, and for each of
  *                       the other things that a call asks it for */
@@ -103,23 +103,32 @@ static version_product product_of(const problem *p, int copy, int block, int qua
     version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, quantize ? (const void *)p->xb : block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y, quantize};
     return o;
 }
-/* Which versions of a kind (0 fast, 1 promoted, 2 block; 3 and 4: these two from bf16) are worth timing: out[] by the model's time. */
-static int worth(const version_product *p, int kind, int *out)
+/* Whether one of the words is part of the name. */
+static int is_asked_for(int version, const char *words)
+{
+    char name[48], all[256];
+    version_name(version, name);
+    snprintf(all, sizeof all, "%s", words);
+    for (char *word = strtok(all, " \t\n"); word; word = strtok(NULL, " \t\n")) if (strstr(name, word)) return 1;
+    return 0;
+}
+/* Which versions of a kind (0 fast, 1 promoted, 2 block; 3 and 4: these two from bf16) are worth timing: out[] by the model's time; words: "", or what their names must have. */
+static int worth(const version_product *p, int kind, const char *words, int *out)
 {
     const char *slack = getenv("SLACK"), *keep = getenv("KEEP");
     const float limit = slack ? strtof(slack, NULL) : 2;
-    const int most = keep ? atoi(keep) : 12, all = version_count();
+    const int most = keep ? atoi(keep) : *words ? 16 : 12, all = version_count();
     float time[512];
     int n = 0;
     for (int i = 0; i < all; i++) {
         time[i] = p->block != (kind % 2 == 0 && kind > 0) || version_is_fast(i) != (kind == 0) ? -1 : version_estimate(g_ctx, i, p);
-        if (time[i] < 0) continue;
+        if (time[i] < 0 || (*words && !is_asked_for(i, words))) continue;
         int at = n < most ? n++ : most;
         if (at == most && time[out[--at]] <= time[i]) continue;
         for (; at > 0 && time[out[at - 1]] > time[i]; at--) out[at] = out[at - 1];
         out[at] = i;
     }
-    while (n > 1 && time[out[n - 1]] > limit * time[out[0]]) n--;
+    while (!*words && n > 1 && time[out[n - 1]] > limit * time[out[0]]) n--;
     return n;
 }
 static int sweep(FILE *f)
@@ -127,8 +136,9 @@ static int sweep(FILE *f)
     char line[256];
     int bad = 0, cases_in_all = 0;
     while (fgets(line, sizeof line, f)) {
-        int m, n, k, cases = 0;
-        if (line[0] == '#' || sscanf(line, "%d %d %d", &m, &n, &k) != 3) continue;
+        int m, n, k, cases = 0, words = 0;
+        if (line[0] == '#' || sscanf(line, "%d %d %d%n", &m, &n, &k, &words) != 3) continue;
+        words += (int)strspn(line + words, " \t\n");
         problem p;
         problem_make(&p, m, n, k, 0, 0);
         static series all[128];
@@ -137,7 +147,7 @@ static int sweep(FILE *f)
             const int block = kind == 2 || kind == 4, inside = kind > 2;
             version_product first = product_of(&p, p.copies - 1, block, inside);
             int chosen[16];
-            const int count = worth(&first, kind, chosen);
+            const int count = worth(&first, kind, line + words, chosen);
             for (int c = 0; c < count; c++) {
                 char name[50];
                 version_name(chosen[c], inside ? name + 2 : name);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes src/backend/cuda/measured.inc: of each layer and number of rows in results/library_sweep_CARD.tsv the fastest version
 of the library's fast kernels; where results/tune_CARD.txt, what fp8 tune printed, has the layer, that counts instead, since it
-times all versions that can do it. Run it after a sweep (README.md)."""
+times all versions that can do it; results/library_later_CARD.tsv counts before both. Run it after a sweep (README.md)."""
 
 import collections
 import pathlib
@@ -48,9 +48,18 @@ def take_tuned(path, cells):
         cells[n, k, m] = [*others, (kind, float(fields["us"]), fields["kernel"].removeprefix("gemm_"))]
 
 
+def take_later(path, cells):
+    """Replaces what `cells` has of the shapes and kinds of a later sweep that timed the former best, too."""
+    later = read(path)[1] if path.exists() else {}
+    for cell, cases in later.items():
+        kinds = {case[0] for case in cases}
+        cells[cell] = [*(case for case in cells[cell] if case[0] not in kinds), *cases]
+
+
 def rows(path):
     device, cells = read(path)
     take_tuned(path.with_name(path.name.replace("library_sweep_", "tune_")).with_suffix(".txt"), cells)
+    take_later(path.with_name(path.name.replace("library_sweep_", "library_later_")), cells)
     for word, kinds in ALLOWED.items():
         for (n, k, m), times in sorted(cells.items()):
             able = [(us, version) for kind, us, version in times if kind in kinds]

@@ -90,8 +90,10 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
 #define FP8_LARGE_CHANNEL(X)                   \
     X(64, 64, 12, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 64, 12, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 80, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 80, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 96, 7, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 96, 7, 2, 2, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 112, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
@@ -105,10 +107,13 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
 #define FP8_LARGE_BLOCK(X)                     \
     X(64, 64, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 64, 10, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 80, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 128, 6, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 96, 7, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
 #define FP8_LARGE_FAST(X)                       \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 0, 2)   \
@@ -128,7 +133,8 @@ FP8_SIZE fp8_large_group_cols(int cols, int split)
 }
 FP8_SIZE fp8_large_slab(int cols, int split, int block)
 {
-    return fp8_large_group_cols(cols, split) % 32            ? 16
+    return fp8_large_group_cols(cols, split) % 16            ? 40
+           : fp8_large_group_cols(cols, split) % 32          ? 16
            : fp8_large_group_cols(cols, split) % 64 || block ? 32
                                                              : 64;
 }
@@ -142,10 +148,11 @@ FP8_SIZE fp8_large_exchange(int cols, int split)
 {
     return split == FP8_LARGE_DEPTH ? 64 * cols * 4 : 0;
 }
-/* Of one stage of the ring. */
+/* Of one stage of the ring; scales have two places in turn, so that who frees a stage need not know
+ * that all warps have read theirs. */
 FP8_SIZE fp8_large_stage(int rows, int cols, int block)
 {
-    return rows * 128 + cols * 128 + (block ? rows * 4 : 0);
+    return rows * 128 + cols * 128 + (block ? 2 * rows * 4 : 0);
 }
 FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int split, int block)
 {

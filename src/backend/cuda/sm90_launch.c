@@ -35,7 +35,8 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
 {
     const uint32_t swizzle = box_cols == 64   ? FP8_CU_MAP_SWIZZLE_128
                              : box_cols == 32 ? FP8_CU_MAP_SWIZZLE_64
-                                              : FP8_CU_MAP_SWIZZLE_32;
+                             : box_cols == 16 ? FP8_CU_MAP_SWIZZLE_32
+                                              : 0;
     const fp8_cuda_map_of of = {m->y,   p->m,    p->n, m->y_stride, box_rows, box_cols,
                                 HALVES, swizzle, 2};
     return fp8_cuda_make_map(device, &of, out, err);

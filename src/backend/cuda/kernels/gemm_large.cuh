@@ -40,9 +40,10 @@ struct large_cfg {
     static constexpr int SLAB = fp8_large_slab(BN, SPLIT, BLOCK), SLABS = GN / SLAB;
     static constexpr int A = BM * 128, B = BN * 128, SF = BLOCK ? BM * 4 : 0;
     static constexpr int PEERS = CM + CN - 1; /* blocks that wait for a stage of this one */
-    static constexpr bool LEAN =
-        !BLOCK; /* one arrival of a group for each of them, else one of a warp */
-    static constexpr int RELEASES = (SPLIT == FP8_LARGE_ROWS ? 2 : 1) * (LEAN ? 1 : 4);
+    static constexpr int RELEASES = SPLIT == FP8_LARGE_ROWS ? 2 : 1; /* of a group each */
+    /* A tile may lie in two blocks of W; where the second begins is a multiple of EDGE columns. */
+    static constexpr bool TWO = BLOCK && 128 % BN != 0;
+    static constexpr int EDGE = BN % 32 ? 16 : 32;
     static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
     static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
     static_assert(fp8_large_shared(BM, BN, ST, SPLIT, BLOCK) <= FP8_SHARED_MOST, "shared memory");
@@ -72,7 +73,7 @@ DEV void large_body(const fp8_large_args &a)
     const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0), ring_b = ring + ST * c::A,
                    staging = ring_b + ST * c::B;
     const uint32_t ring_sf = staging + 4 * c::BUFFER;
-    float4 *swap = (float4 *)(sm + ST * (c::A + c::B + c::SF) + 4 * c::BUFFER);
+    float4 *swap = (float4 *)(sm + ST * (c::A + c::B + 2 * c::SF) + 4 * c::BUFFER);
     float *cols =
         (float *)((uint8_t *)swap + c::SWAP); /* channel scales of the tile, a copy per group */
     const uint32_t bars = smem_u32(cols) + 2 * BN * 4;
@@ -106,7 +107,10 @@ DEV void large_body(const fp8_large_args &a)
     };
     auto swizzle =
         [](int row) { /* of the buffers of the epilogue */
-        return c::SLAB == 64 ? row % 8 : c::SLAB == 32 ? row / 2 % 4 : row / 4 % 2;
+        return c::SLAB == 64   ? row % 8
+               : c::SLAB == 32 ? row / 2 % 4
+               : c::SLAB == 16 ? row / 4 % 2
+                               : 0; /* an odd number of 16 bytes */
     };
     pdl_launch();
     if (warp >= 8) { /* ---- producer ---- */
@@ -136,7 +140,8 @@ DEV void large_body(const fp8_large_args &a)
                     tma_2d_mc_if(lead, ring + s * c::A + rn * (c::A / CN), &a.x, k * 128,
                                  m0 + rn * (BM / CN), full(s), row);
                 if (BLOCK)
-                    tma_2d_if(lead, ring_sf + s * c::SF, &a.x_scales, m0, k, full(s));
+                    tma_2d_if(lead, ring_sf + (s + (ph ^ 1) * ST) * c::SF, &a.x_scales, m0, k,
+                              full(s));
             };
             int early = 0, m0, n0; /* the first stages of W are asked for before X may be */
             if (cid < tiles) {
@@ -173,9 +178,8 @@ DEV void large_body(const fp8_large_args &a)
                        blo = (ring_b >> 4) + 0x10000;
         const uint32_t stage_d = staging + (uint32_t)wg * (2 * c::BUFFER);
         /* A stage is free for this CTA (peer 0) and for those of its row and column. The products
-         * of a group end together, so its warps share out the telling; in BLOCK a warp has also
-         * read scales and tells all itself. */
-        const int whom = c::LEAN ? lane < 2 ? w + 4 * lane : c::PEERS : lane,
+         * of a group end together, so its warps share out the telling. */
+        const int whom = lane < 2 ? w + 4 * lane : c::PEERS,
                   other = whom < CM ? whom - 1 : whom - CM;
         const bool tells = whom < c::PEERS;
         const uint32_t peer =
@@ -247,31 +251,43 @@ DEV void large_body(const fp8_large_args &a)
             }
             constexpr int R = BN / 2;
             float acc[MT][R];
-            const float *sfw_p =
-                a.scales.w + (size_t)(min(n0, a.n - 1) / 128) *
-                                 kb; /* the last tiles of a cluster may lie outside */
-            float sfw = 0;           /* lane i: scale of W for k block i of the current 32 */
+            constexpr int WB = c::TWO ? 2 : 1; /* blocks of W that a tile may lie in */
+            const int edge = 128 - n0 % 128;   /* first column of the second */
+            const float *sfw_p[WB];
+            float sfw[WB]; /* lane i: scale of W for k block i of the current 32 */
+#pragma unroll
+            for (int b = 0; b < WB; b++) /* the last tiles of a cluster may lie outside */
+                sfw_p[b] = a.scales.w + (size_t)(min(n0 + 128 * b, a.n - 1) / 128) * kb;
             auto wait_full =
                 [&](int k) { /* the scales of W are asked for before the wait */
                 if (BLOCK && k % 32 < STEP)
-                    sfw = k / 32 * 32 + lane < kb ? sfw_p[k / 32 * 32 + lane] : 0.0f;
+#pragma unroll
+                    for (int b = 0; b < WB; b++)
+                        sfw[b] = k / 32 * 32 + lane < kb ? sfw_p[b][k / 32 * 32 + lane] : 0.0f;
                 mbar_wait(full(slot), ph);
             };
             /* Of the rows lane / 4 and lane / 4 + 8, times that of W. */
-            auto scales = [&](int k, int h, float(&s)[2]) {
+            auto scales = [&](int k, int h, float(&s)[2 * WB]) {
                 if (!BLOCK)
                     return;
-                const float sw = __shfl_sync(~0u, sfw, k % 32);
-                const float *p = (const float *)(sm + (ring_sf - ring)) + slot * BM +
+                const float *p = (const float *)(sm + (ring_sf - ring)) + (slot + ph * ST) * BM +
                                  (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) + h * 64 + w * 16 +
                                  lane / 4;
-                s[0] = p[0] * sw;
-                s[1] = p[8] * sw;
-            };
-            auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2]) {
 #pragma unroll
-                for (int i = 0; i < R; i++)
-                    to[i] = BLOCK ? fmaf(d[i], s[i % 4 / 2], to[i]) : to[i] + d[i];
+                for (int b = 0; b < WB; b++) {
+                    const float sw = __shfl_sync(~0u, sfw[b], k % 32);
+                    s[2 * b] = p[0] * sw;
+                    s[2 * b + 1] = p[8] * sw;
+                }
+            };
+            auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2 * WB]) {
+#pragma unroll
+                for (int i = 0; i < R; i++) {
+                    const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
+                    to[i] = BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + i % 4 / 2] : s[i % 4 / 2],
+                                         to[i])
+                                  : to[i] + d[i];
+                }
             };
             if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
 #pragma unroll
@@ -309,9 +325,9 @@ DEV void large_body(const fp8_large_args &a)
                 for (int h = 0; h < MT; h++)
                     pin(acc[h]);
             } else if (AHEAD) { /* the products of a k block meet the additions of the one before */
-                float d0[R], d1[R], s0[2], s1[2];
+                float d0[R], d1[R], s0[2 * WB], s1[2 * WB];
                 int p0, p1; /* their stages */
-                auto multiply = [&](int k, float(&d)[R], float(&s)[2], int &p) {
+                auto multiply = [&](int k, float(&d)[R], float(&s)[2 * WB], int &p) {
                     wait_full(k);
                     scales(k, 0, s);
                     wg_fence();
@@ -321,7 +337,7 @@ DEV void large_body(const fp8_large_args &a)
                     p = slot;
                     next();
                 };
-                auto finish = [&](float(&d)[R], const float(&s)[2], int p) {
+                auto finish = [&](float(&d)[R], const float(&s)[2 * WB], int p) {
                     pin(d);
                     release(p);
                     add(acc[0], d, s);
@@ -353,7 +369,7 @@ DEV void large_body(const fp8_large_args &a)
                     wait_full(k);
 #pragma unroll
                     for (int h = 0; h < MT; h++) {
-                        float d[R], s[2];
+                        float d[R], s[2 * WB];
                         scales(k, h, s);
                         wg_fence();
                         kblock<BN>::ss(d, alo + slot * (c::A / 16) + h * 512,
@@ -428,10 +444,11 @@ DEV void large_body(const fp8_large_args &a)
                             scale[g] = *(const float2 *)(my_cols + slab * c::SLAB + g * 8 +
                                                          2 * (lane % 4));
 #pragma unroll
-                        for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8 */
+                        for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8, or two */
+                            const int pair = g + 1 < G ? 2 : 1;
                             uint32_t o[4];
 #pragma unroll
-                            for (int i = 0; i < 2; i++) {
+                            for (int i = 0; i < pair; i++) {
                                 const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
                                           at = slab * c::SLAB / 8 + g + i;
                                 const float2 s = scale[g + i];
@@ -445,8 +462,12 @@ DEV void large_body(const fp8_large_args &a)
                             const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
                                       in = g + lane / 16; /* row in the m64 tile, 8
                                                              columns in the slab */
-                            stmatrix4(to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16), o[0],
-                                      o[1], o[2], o[3]);
+                            const uint32_t at =
+                                to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16);
+                            if (pair == 2)
+                                stmatrix4(at, o[0], o[1], o[2], o[3]);
+                            else
+                                stmatrix2(at, o[0], o[1]);
                         }
                         const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
                         if (t128 == 0)

@@ -251,6 +251,11 @@ DEV void stmatrix4(uint32_t addr, uint32_t a, uint32_t b, uint32_t c, uint32_t d
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(addr),
                  "r"(a), "r"(b), "r"(c), "r"(d));
 }
+DEV void stmatrix2(uint32_t addr, uint32_t a, uint32_t b)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(addr), "r"(a),
+                 "r"(b));
+}
 DEV void stmatrix2_trans(uint32_t addr, uint32_t a, uint32_t b)
 {
     asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(addr),
