@@ -41,7 +41,8 @@ static fp8_status launch(const fp8_cuda_device *device, const fp8_cuda_dequantiz
     }
     const fp8_cuda_kernel kernel =
         fp8_cuda_kernel_for((fp8_dtype)a->y.dtype, FP8_CUDA_dequantize_bf16);
-    const fp8_cuda_shape shape = fp8_cuda_columns_shape(a->rows, a->cols);
+    fp8_cuda_shape shape = fp8_cuda_columns_shape(a->rows, a->cols);
+    shape.dependent = device->facts.capability >= FP8_CUDA_DEPENDENT_CAPABILITY;
     return fp8_cuda_launch(device, kernel, &shape, a, stream, err);
 }
 

@@ -4,6 +4,7 @@
  * product in fp32: an element at a time for everything, and packets of 8 where rows lie without
  * gaps between elements and aligned and units have whole ones. */
 #include "backend/cuda/kernels/columns.cuh"
+#include "backend/cuda/kernels/dependent.cuh"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -104,6 +105,8 @@ template <int OUT> __device__ static inline void dequantize(const fp8_cuda_dequa
     extern "C" __global__ void __launch_bounds__(COLUMN_THREADS, 4)           \
         dequantize_##name(const __grid_constant__ fp8_cuda_dequantize_args a) \
     {                                                                         \
+        let_next_start();                                                     \
+        wait_for_input();                                                     \
         dequantize<OUT>(a);                                                   \
     }
 KERNEL(bf16, FP8_BF16)

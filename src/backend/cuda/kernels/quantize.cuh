@@ -5,27 +5,12 @@
 #ifndef FP8_KERNELS_QUANTIZE_CUH
 #define FP8_KERNELS_QUANTIZE_CUH
 
+#include "backend/cuda/kernels/dependent.cuh"
 #include "backend/cuda/kernels/element.cuh"
 
 typedef fp8_cuda_quantize_args quantize_args;
 
 enum { INFINITY_BITS = 0x7F800000, NAN_BITS = 0x7FC00000 };
-
-/* A kernel that depends on this may start, and wait for the end of this. */
-__device__ static inline void let_next_start(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-/* This has started before the end of what it depends on; addresses are reckoned meanwhile. */
-__device__ static inline void wait_for_x(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
 
 /* Element (i,j) of what is quantized. */
 __device__ static inline float x_at(const quantize_args &a, int64_t i, int64_t j)

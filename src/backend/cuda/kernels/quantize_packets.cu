@@ -81,7 +81,7 @@ template <int IN, int HELD> __device__ static inline void quantize_held(const qu
     uint8_t *codes = (uint8_t *)a.codes.data + (i0 + row) * a.codes.row + j0 + col * WIDTH;
     packet<IN> held[HELD];
     uint32_t found = 0;
-    wait_for_x();
+    wait_for_input();
 #pragma unroll
     for (int h = 0; h < HELD; h++)
         held[h] = from + h * step < end ? load_packet<IN>(x + h * x_step, 0) : zero_packet<IN>();
@@ -197,7 +197,7 @@ template <int IN> __device__ static inline void quantize_groups(const quantize_a
         col[g] = k - row[g] * across;
         x[g] = row_of<IN>(a, row[g]);
     }
-    wait_for_x();
+    wait_for_input();
 #pragma unroll
     for (int g = 0; g < 2; g++)
 #pragma unroll
@@ -238,7 +238,7 @@ template <int IN> __device__ static inline void encode_given(const quantize_args
     const columns c = columns_of(a.cols);
     const uint32_t rows = (uint32_t)a.rows, unit_rows = (uint32_t)min(a.unit_rows, a.rows);
     const uint32_t unit = (uint32_t)min((a.unit_cols + WIDTH - 1) / WIDTH, (int64_t)c.end);
-    wait_for_x();
+    wait_for_input();
     if (c.packet >= c.end)
         return;
     for (uint32_t i = c.row; i < rows; i += c.step) {
@@ -298,7 +298,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
     if (threadIdx.x == 0)
         most = 0;
     __syncthreads();
-    wait_for_x();
+    wait_for_input();
     each_batch<false>(a, [&](int64_t i, int64_t c, int64_t across) {
         packet<IN> held[ALL_PACKETS];
         uint32_t here = 0;
@@ -322,7 +322,7 @@ template <int IN> __device__ static inline void amax_of_all(const quantize_args 
 
 template <int IN> __device__ static inline void encode_all(const quantize_args &a)
 {
-    wait_for_x();
+    wait_for_input();
     const encoder e =
         encoder_of(a, a.is_static ? static_operand(a, 0, 0)
                                   : scale_of(a, *(const uint32_t *)a.scales.data).operand);
