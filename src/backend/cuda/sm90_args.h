@@ -175,6 +175,7 @@ typedef struct fp8_small_args {
     int32_t x_rows;           /* of the box of X: min(m, tokens), so that no box lies outside */
     int32_t by_bulk;          /* Y is stored through its map, where tiles are wide; not fp32 */
     int32_t y_dtype;          /* fp8_dtype */
+    int32_t rounds, rest;     /* tiles of each cluster; and one more of the first `rest` */
 } fp8_small_args;
 FP8_ARGS_SIZE(fp8_small_args, 640);
 

@@ -131,6 +131,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
     const bool wide = fp8_small_wide(v->cols), resident = fp8_small_resident(v->cols);
     FP8_FAIL_IF(!fp8_sm90_plan_small(device, v, p, &plan), err, FP8_E_NO_KERNEL,
                 "%s: no room for k = %d", device->label, p->k);
+    const int32_t tiles = up(p->n, v->rows) * up(p->m, v->cols);
     fp8_small_args a = {
         .scales = m->scales,
         .x_codes = m->x,
@@ -145,6 +146,8 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .x_rows = p->m < v->cols ? p->m : v->cols,
         .by_bulk = stores_by_bulk(p, m),
         .y_dtype = (int32_t)m->y_dtype,
+        .rounds = tiles / plan.clusters,
+        .rest = tiles % plan.clusters,
     };
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)(plan.clusters * v->split)},

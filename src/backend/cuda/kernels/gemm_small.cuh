@@ -59,45 +59,72 @@ template <int BR, int BT, bool BLOCK, int C> struct small_cfg {
 };
 
 /* ---- this CTA's slice of X into shared memory: [k block][BT][128], swizzled as the tensor core
- * wants it, zeros past K; scales [k block][BT] (BLOCK). All 256 consumer threads. ---- */
+ * wants it, zeros past K; scales [k block][BT] (BLOCK). All 256 consumer threads. Waits for the
+ * kernel before once it knows all addresses: a warp alone takes 5 clocks an instruction. ---- */
 template <int BT, bool BLOCK>
 DEV void load_slice(const fp8_small_args &a, int kb0, int nk, uint8_t *codes, float *scales)
 {
     constexpr int T = BT / 8,
                   HELD = 4; /* tokens of a warp; units of 16 codes that are asked for at once */
-    const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
-    const int mp = a.m <= 1   ? 1
-                   : a.m <= 2 ? 2
-                   : a.m <= 4 ? 4
-                              : 8,
-              token0 = warp % mp, step = 8 / mp * 32, first = warp / mp * 32 + lane;
-    const int units = nk * 8, inside = min(units, a.k / 16 - kb0 * 8);
-    const int64_t stride = a.x_codes_stride / 16;
-    const uint4 *x = (const uint4 *)a.x_codes + token0 * stride + kb0 * 8;
-    for (int j0 = first; j0 < units; j0 += HELD * step) {
+    const uint32_t tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
+    const int side = (a.m > 1) + (a.m > 2) + (a.m > 4); /* 2^side tokens at once */
+    const int token0 = (int)(warp & ((1U << side) - 1)), step = 256 >> side;
+    const uint32_t first = (warp >> side) * 32 + lane;
+    const int units = nk * 8, inside = min(units, (int)((uint32_t)a.k / 16) - kb0 * 8);
+    const uint8_t *from[T][HELD];
+    uint32_t to =
+        smem_u32(codes) + first / 8 * (BT * 128) + token0 * 128 + ((first % 8) ^ token0) * 16;
+    const uint32_t apart = step / 8 * (BT * 128);
+    bool is[T][HELD];
+    uint32_t known = to;
+    const float *scale = a.scales.x + (size_t)(kb0 + tid / BT) * a.scales.x_stride + tid % BT;
+    const bool scaled = BLOCK && tid < nk * BT && tid % BT < a.m;
+#pragma unroll
+    for (int i = 0; i < T; i++)
+#pragma unroll
+        for (int h = 0; h < HELD; h++) {
+            from[i][h] = a.x_codes + (token0 + 8 * i) * a.x_codes_stride + kb0 * 128 +
+                         (first + h * step) * 16;
+            is[i][h] = token0 + 8 * i < a.m && (int)first + h * step < inside;
+            known |= (uint32_t)(uintptr_t)from[i][h] | (uint32_t)is[i][h];
+        }
+    if (BLOCK)
+        known |= (uint32_t)(uintptr_t)scale | (uint32_t)scaled;
+    pdl_wait_with(known);
+    const float scale0 = scaled ? __ldcg(scale) : 0.0f;
+    for (int j0 = (int)first;;) {
         uint4 v[T][HELD];
 #pragma unroll
         for (int i = 0; i < T; i++)
 #pragma unroll
             for (int h = 0; h < HELD; h++)
-                v[i][h] = token0 + 8 * i < a.m && j0 + h * step < inside
-                              ? __ldcg(x + 8 * i * stride + j0 + h * step)
-                              : make_uint4(0, 0, 0, 0);
+                v[i][h] = is[i][h] ? __ldcg((const uint4 *)from[i][h]) : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < T; i++)
+#pragma unroll
+            for (int h = 0; h < HELD; h++)
+                if (token0 + 8 * i < a.m && j0 + h * step < units)
+                    st_shared(to + i * 1024 + h * apart, v[i][h]);
+        j0 += HELD * step;
+        if (j0 >= units)
+            break;
+        to += HELD * apart;
 #pragma unroll
         for (int i = 0; i < T; i++)
 #pragma unroll
             for (int h = 0; h < HELD; h++) {
-                const int token = token0 + 8 * i, j = j0 + h * step;
-                if (token < a.m && j < units)
-                    *(uint4 *)(codes + j / 8 * (BT * 128) + token * 128 +
-                               ((j % 8) ^ (token % 8)) * 16) = v[i][h];
+                from[i][h] += HELD * step * 16;
+                is[i][h] = token0 + 8 * i < a.m && j0 + h * step < inside;
             }
     }
-    if (BLOCK)
-        for (int i = tid; i < nk * BT; i += 256)
+    if (BLOCK) {
+        if (scaled)
+            scales[tid] = scale0;
+        for (int i = tid + 256; i < nk * BT; i += 256)
             if (i % BT < a.m)
                 scales[i] =
                     __ldcg(a.scales.x + (size_t)(kb0 + i / BT) * a.scales.x_stride + i % BT);
+    }
     fence_async_smem();
     bar_named(1, 256);
 }
@@ -124,7 +151,8 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
               S = a.stages;
     const int kb = (a.k + 127) / 128, slice = (kb + C - 1) / C, kb0 = kb * rank / C,
               nk = kb * (rank + 1) / C - kb0, ns = (nk + KPS - 1) / KPS;
-    const int mt = a.m <= BT ? 1 : (a.m + BT - 1) / BT, tiles = mt * ((a.n + BR - 1) / BR);
+    const int mt = a.m <= BT ? 1 : (a.m + BT - 1) / BT;
+    const int mine = a.rounds + (cluster < a.rest); /* tiles of this cluster */
     const uint32_t ring = uniform(smem_u32(sm)), ring_b = ring + S * c::A,
                    codes = ring_b + S * c::B,
                    ring_sf = codes + (c::RESIDENT ? slice * BT * 128 : 0);
@@ -140,24 +168,54 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
     if (warp >= 8) { /* ---- producer ---- */
         if (c::PER_SM == 1)
             reg_dec<24>();
-        if (warp == 8) {
-            if (lane == 0) {
-                tma_prefetch_map(&a.w);
-                if (!c::RESIDENT)
-                    tma_prefetch_map(&a.x);
-                if (c::WIDE)
-                    tma_prefetch_map(&a.y);
+        const uint32_t lead = elect_one();
+        const uint64_t policy = mt == 1 ? policy_evict_first() : policy_evict_normal();
+        auto blocks = [&](int s) { return min(KPS, nk - s * KPS); };
+        auto has = [&](int s, int p) { return p == 0 || p < nk - s * KPS; };
+        auto load_w = [&](int slot, int n0, int s) {
+            mbar_expect_tx_if(
+                lead, full_bar + slot * 8,
+                (uint32_t)blocks(s) *
+                    (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
+#pragma unroll
+            for (int p = 0; p < KPS; p++)
+                if (has(s, p))
+                    tma_2d_hint_if(lead, ring + slot * c::A + p * (BR * 128), &a.w,
+                                   (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
+        };
+        auto load_x = [&](int slot, int m0, int s) {
+#pragma unroll
+            for (int p = 0; p < KPS; p++) {
+                if (!has(s, p))
+                    continue;
+                tma_2d_if(lead, ring_b + slot * c::B + p * (BT * 128), &a.x,
+                          (kb0 + s * KPS + p) * 128, m0, full_bar + slot * 8);
+                if (c::SF)
+                    tma_2d_if(lead, ring_sf + slot * c::SF + p * c::SF_ROW, &a.x_scales, m0,
+                              kb0 + s * KPS + p, full_bar + slot * 8);
             }
-            if (lane < S) {
-                mbar_init(full_bar + lane * 8, 1);
-                mbar_init(empty_bar + lane * 8, c::LEAN ? 2 : 8);
+        };
+        if (warp == 8) { /* the first stage of W at once, all else after it */
+            mbar_init_if(lead, full_bar, 1);
+            mbar_init_fence();
+            fence_async_smem();
+            __syncwarp(); /* one lane does all of it; racecheck wants to see that */
+            if (ns)
+                load_w(0, (mt == 1 ? cluster : cluster / mt) * BR, 0);
+            tma_prefetch_map_if(lead, &a.w);
+            if (!c::RESIDENT)
+                tma_prefetch_map_if(lead, &a.x);
+            if (c::WIDE)
+                tma_prefetch_map_if(lead, &a.y);
+            for (int i = 0; i < S; i++) {
+                if (i)
+                    mbar_init_if(lead, full_bar + i * 8, 1);
+                mbar_init_if(lead, empty_bar + i * 8, c::LEAN ? 2 : 8);
             }
-            if (lane == 16)
-                mbar_init(arrived_bar, 1);
-            if (lane == 17)
-                mbar_init(free_bar, c::OWNERS);
-            if (QUANTIZES && lane == 18)
-                mbar_init(smem_u32(&quantizer.joined), 1);
+            mbar_init_if(lead, arrived_bar, 1);
+            mbar_init_if(lead, free_bar, c::OWNERS);
+            if (QUANTIZES)
+                mbar_init_if(lead, uniform(smem_u32(&quantizer.joined)), 1);
             mbar_init_fence();
             fence_async_smem();
         }
@@ -165,29 +223,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
         bar_named_arrive(3, c::THREADS); /* nobody waits for the copies */
         cluster_arrive_relaxed();
         if (warp == 8) {
-            const int mine = (tiles - cluster + clusters - 1) / clusters, total = mine * ns;
-            const uint64_t policy = mt == 1 ? policy_evict_first() : policy_evict_normal();
-            const uint32_t lead = elect_one();
-            auto blocks = [&](int s) { return min(KPS, nk - s * KPS); };
-            auto load_w = [&](int slot, int n0, int s) {
-                const int n = blocks(s);
-                mbar_expect_tx_if(
-                    lead, full_bar + slot * 8,
-                    (uint32_t)n *
-                        (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
-                for (int p = 0; p < n; p++)
-                    tma_2d_hint_if(lead, ring + slot * c::A + p * (BR * 128), &a.w,
-                                   (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
-            };
-            auto load_x = [&](int slot, int m0, int s) {
-                for (int p = 0; p < blocks(s); p++) {
-                    tma_2d_if(lead, ring_b + slot * c::B + p * (BT * 128), &a.x,
-                              (kb0 + s * KPS + p) * 128, m0, full_bar + slot * 8);
-                    if (c::SF)
-                        tma_2d_if(lead, ring_sf + slot * c::SF + p * c::SF_ROW, &a.x_scales, m0,
-                                  kb0 + s * KPS + p, full_bar + slot * 8);
-                }
-            };
+            const int total = mine * ns;
             /* Stages from..to - 1 of this CTA: each(stage, m0 and n0 of the tile, its stage). */
             auto walk = [&](int from, int to, auto each) {
                 int i = from;
@@ -201,10 +237,12 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             };
             const int ahead = min(S, total);
             if (ahead) { /* W at once, X when it is there */
-                walk(0, ahead, [&](int i, int, int n0, int s) { load_w(i, n0, s); });
+                walk(1, ahead, [&](int i, int, int n0, int s) { load_w(i, n0, s); });
                 walk(ahead, min(S + a.prefetch, total), [&](int, int, int n0, int s) {
-                    for (int p = 0; p < blocks(s); p++)
-                        tma_prefetch_2d_if(lead, &a.w, (kb0 + s * KPS + p) * 128, n0);
+#pragma unroll
+                    for (int p = 0; p < KPS; p++)
+                        if (has(s, p))
+                            tma_prefetch_2d_if(lead, &a.w, (kb0 + s * KPS + p) * 128, n0);
                 });
             }
             if (!c::RESIDENT) {
@@ -233,31 +271,52 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             quantizer.amax[tid] = 0;
         cluster_arrive_relaxed();
         bar_named(3, c::THREADS);
-        const int mine = (tiles - cluster + clusters - 1) / clusters;
         const int wg = warp / 4, w = warp % 4;
-        pdl_wait();
-        if constexpr (QUANTIZES) { /* it may wait for the cluster */
-            const x_slice x = {a.m, a.k, kb0, nk, rank, sm + (codes - ring), scales};
-            if (!quantize_slice<IN, BT, BLOCK, C>(q, x, quantizer))
-                cluster_wait();
-        } else {
-            if (c::RESIDENT)
-                load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
-            cluster_wait();
-        }
         const uint32_t a_lo = (ring >> 4) + 0x10000 +
                               (c::HALF_K   ? wg * (BR * 8)
                                : BR == 128 ? wg * 512
                                            : 0);
         const uint32_t b_lo = ((c::RESIDENT ? codes : ring_b) >> 4) + 0x10000 +
-                              (BR == 64 && !c::HALF_K      ? wg * (c::TOK * 8)
-                               : c::HALF_K && !c::RESIDENT ? wg * (BT * 8)
-                                                           : 0);
+                              (c::HALF_K  ? wg * (BT * 8)
+                               : BR == 64 ? wg * (c::TOK * 8)
+                                          : 0);
         const bool floats = a.y_dtype == FP8_F32;
         const bool pairs =
             ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 2) % 4 == 0; /* of Y at once */
+        /* Of a tile, never of the kernel before: asked for now, used after its products. */
+        float sw = 1, bias = 0, ws = 0; /* ws: lane l has the scale of W for k block l of 32 */
+        auto ask = [&](int n0) {
+            if (tid < BR && n0 + tid < a.n) {
+                if (!BLOCK)
+                    sw = __ldg(a.scales.w + n0 + tid);
+                if (a.scales.bias)
+                    bias = __ldg(a.scales.bias + n0 + tid);
+            }
+            if (BLOCK && lane < nk && n0 < a.n)
+                ws = __ldg(a.scales.w + (size_t)(n0 / 128) * kb + kb0 + lane);
+        };
+        /* Once the kernel before is done, and the cluster has started. */
+        auto take_x = [&] {
+            if constexpr (QUANTIZES) {
+                const x_slice x = {a.m, a.k, kb0, nk, rank, sm + (codes - ring), scales};
+                if (quantize_slice<IN, BT, BLOCK, C>(q, x, quantizer))
+                    return;
+            } else if constexpr (c::RESIDENT)
+                load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
+            else
+                pdl_wait();
+            cluster_wait();
+        };
+        if (QUANTIZES) /* which needs the registers */
+            take_x();
         int slot = 0, parity = 0;
         uint32_t phase = 0;
+        auto next = [&] {
+            if (++slot == S) {
+                slot = 0;
+                phase ^= 1;
+            }
+        };
         auto release = [&](int s) {
             if ((c::LEAN ? tid % 128 : lane) == 0)
                 mbar_arrive(empty_bar + s * 8);
@@ -265,76 +324,113 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
         for (int i = 0; i < mine; i++, parity ^= 1) {
             const int tile = cluster + i * clusters, m0 = mt == 1 ? 0 : tile % mt * BT,
                       n0 = (mt == 1 ? tile : tile / mt) * BR;
-            float sw = 1, bias = 0, sx = 1; /* asked for now, used after the main loop */
-            if (tid < BR && n0 + tid < a.n) {
-                if (!BLOCK)
-                    sw = a.scales.w[n0 + tid];
-                if (a.scales.bias)
-                    bias = a.scales.bias[n0 + tid];
-            }
-            if (!BLOCK && !QUANTIZES && tid < BT && m0 + tid < a.m)
-                sx = a.scales.x[(m0 + tid) * a.scales.x_step];
+            ask(n0);
+            const float *const x_scale_at = a.scales.x + (m0 + tid) * a.scales.x_step;
+            const bool scaled = !BLOCK && !QUANTIZES && tid < BT && m0 + tid < a.m;
+            if (i == 0 && !QUANTIZES) /* here, so that the compiler reckons before it what no
+                                         tile changes */
+                take_x();
+            const float sx = scaled ? __ldcg(x_scale_at) : 1.0f;
             const float *block_scale = a.scales.w + (size_t)(n0 / 128) * kb + kb0;
-            float acc[R],
-                ws = 0; /* ws: lane l has the scale of W for k block l of the current 32 */
+            float acc[R];
 #pragma unroll
             for (int r = 0; r < R; r++)
                 acc[r] = 0;
-            {
-                for (int s = 0; s < ns; s++) {
-                    if (c::WIDE && s == 0 && wg == 1)
-                        bar_named(
-                            6,
-                            256); /* half a step late: one group multiplies while the other adds */
-                    if (BLOCK && s * KPS % 32 == 0)
-                        ws = s * KPS + lane < nk ? block_scale[s * KPS + lane] : 0.0f;
-                    mbar_wait(full_bar + slot * 8, phase);
+            /* BLOCK: the scales of k block k; of W, and of X at stage `at` of the ring. */
+            auto scales_of = [&](int k, int at, int p, float2(&f)[J], float &block) {
+                if (!BLOCK)
+                    return;
+                if (k >= 32 && k % 32 < KPS)
+                    ws = k - k % 32 + lane < nk ? __ldg(block_scale + k - k % 32 + lane) : 0;
+                block = __shfl_sync(~0u, ws, k % 32);
+                const float *xs =
+                    c::RESIDENT
+                        ? scales + k * BT
+                        : (const float *)(sm + (ring_sf - ring) + at * c::SF + p * c::SF_ROW) +
+                              (BR == 64 && !c::HALF_K ? wg * c::TOK : 0);
 #pragma unroll
-                    for (int p0 = 0; p0 < (c::HALF_K ? 1 : KPS); p0++) {
-                        const int p = c::HALF_K ? wg : p0, k = s * KPS + p;
-                        if (k < nk) {
-                            const float block = BLOCK ? __shfl_sync(~0u, ws, k % 32) : 1.0f;
-                            const float *xs = c::RESIDENT
-                                                  ? scales + k * BT
-                                                  : (const float *)(sm + (ring_sf - ring) +
-                                                                    slot * c::SF + p * c::SF_ROW) +
-                                                        (BR == 64 && !c::HALF_K ? wg * c::TOK : 0);
-                            float d[R];
-                            wg_fence();
-                            kblock<c::TOK>::ss(
-                                d, a_lo + slot * (c::A / 16) + (c::HALF_K ? 0 : p0 * (BR * 8)),
-                                b_lo + (c::RESIDENT
-                                            ? k * (BT * 8)
-                                            : slot * (c::B / 16) + (c::HALF_K ? 0 : p0 * (BT * 8))),
-                                0);
-                            wg_commit();
-                            float2 f[c::J]; /* the scales of X, read under the products */
-                            if (BLOCK) {
+                for (int j = 0; j < J; j++)
+                    f[j] = *(const float2 *)(xs + 8 * j + 2 * (lane % 4));
+            };
+            auto add = [&](const float(&d)[R], const float2(&f)[J], float block) {
 #pragma unroll
-                                for (int j = 0; j < c::J; j++)
-                                    f[j] = *(const float2 *)(xs + 8 * j + 2 * (lane % 4));
-                            }
-                            wg_wait<0>();
-                            pin(d);
-                            if (c::HALF_K || p0 == KPS - 1 || k + 1 == nk)
-                                release(slot);
-                            if (c::WIDE && s == 0 && wg == 0)
-                                bar_named_arrive(6, 256);
-#pragma unroll
-                            for (int r = 0; r < R; r++)
-                                acc[r] = BLOCK
-                                             ? fmaf(d[r], (r % 2 ? f[r / 4].y : f[r / 4].x) * block,
-                                                    acc[r])
-                                             : acc[r] + d[r];
-                        } else if (c::HALF_K)
-                            release(slot);
+                for (int r = 0; r < R; r++)
+                    acc[r] = BLOCK ? fmaf(d[r], (r % 2 ? f[r / 4].y : f[r / 4].x) * block, acc[r])
+                                   : acc[r] + d[r];
+            };
+            if constexpr (c::HALF_K) { /* the products of a k block under those before */
+                float d0[R], d1[R], block0, block1;
+                float2 f0[J], f1[J];
+                const int n = (nk - wg + 1) / 2; /* k blocks of this group, one a stage */
+                int at = slot;                   /* of the products, ahead of `slot` */
+                uint32_t at_phase = phase;
+                auto multiply = [&](int s, float(&d)[R], float2(&f)[J], float &block) {
+                    mbar_wait(full_bar + at * 8, at_phase);
+                    scales_of(2 * s + wg, at, wg, f, block);
+                    wg_fence();
+                    kblock<c::TOK>::ss(d, a_lo + at * (c::A / 16),
+                                       b_lo + (c::RESIDENT ? s * (2 * BT * 8) : at * (c::B / 16)),
+                                       0);
+                    wg_commit();
+                    if (++at == S) {
+                        at = 0;
+                        at_phase ^= 1;
                     }
-                    if (++slot == S) {
-                        slot = 0;
-                        phase ^= 1;
+                };
+                auto finish = [&](float(&d)[R], const float2(&f)[J], float block) {
+                    pin(d);
+                    release(slot);
+                    next();
+                    add(d, f, block);
+                };
+                if (n > 0)
+                    multiply(0, d0, f0, block0);
+                /* No branch between products and their wait: the assembler must see the order. */
+                for (int s = 1;; s += 2) {
+                    if (s >= n) {
+                        wg_wait<0>();
+                        if (n > 0)
+                            finish(d0, f0, block0);
+                        break;
                     }
+                    multiply(s, d1, f1, block1);
+                    wg_wait<1>();
+                    finish(d0, f0, block0);
+                    if (s + 1 >= n) {
+                        wg_wait<0>();
+                        finish(d1, f1, block1);
+                        break;
+                    }
+                    multiply(s + 1, d0, f0, block0);
+                    wg_wait<1>();
+                    finish(d1, f1, block1);
                 }
-            }
+                if (n <
+                    ns) { /* not its k block, but its arrival, and not before the stage is full */
+                    mbar_wait(full_bar + slot * 8, phase);
+                    release(slot);
+                    next();
+                }
+            } else
+                for (int s = 0; s < ns; s++) { /* KPS is 1 */
+                    float d[R], block;
+                    float2 f[J];
+                    if (c::WIDE && s == 0 && wg == 1)
+                        bar_named(6, 256); /* half a step late: one group multiplies while the
+                                              other adds */
+                    mbar_wait(full_bar + slot * 8, phase);
+                    wg_fence();
+                    kblock<c::TOK>::ss(d, a_lo + slot * (c::A / 16), b_lo + slot * (c::B / 16), 0);
+                    wg_commit();
+                    scales_of(s, slot, 0, f, block); /* read under the products */
+                    wg_wait<0>();
+                    pin(d);
+                    release(slot);
+                    if (c::WIDE && s == 0 && wg == 0)
+                        bar_named_arrive(6, 256);
+                    add(d, f, block);
+                    next();
+                }
             /* ---- partial sums to their owners, scales, store ---- */
             if (tid < BR) {
                 w_scale[parity][tid] = sw;
@@ -418,7 +514,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                         for (int o = 0; o < C; o++) {
                             if (o != rank)
                                 continue;
-#pragma unroll 1
+#pragma unroll
                             for (int q = 0; q + 1 < C; q++) { /* by rank, this one first */
                                 const float4 *from =
                                     (const float4 *)(sm + (recv - ring) + q * c::REGION + at) +
@@ -433,7 +529,8 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                                 }
                             }
                         }
-                    bar_named(1, 256);
+                    if (c::WIDE || i + 1 < mine)
+                        bar_named(1, 256);
                     if (!c::IN_RING && i + 1 < mine && tid < C)
                         mbar_arrive_remote(mapa(
                             free_bar, (uint32_t)tid)); /* at the end nobody waits for it any more */

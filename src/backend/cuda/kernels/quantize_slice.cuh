@@ -73,8 +73,8 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
     /* Tokens, and packets of each, that a thread holds. */
     constexpr int T = BT / 8, HELD = 8;
     const int tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
-    const int mp = x.m <= 1 ? 1 : x.m <= 2 ? 2 : x.m <= 4 ? 4 : 8;
-    const int token0 = warp % mp, step = 8 / mp * 32, first = warp / mp * 32;
+    const int side = (x.m > 1) + (x.m > 2) + (x.m > 4); /* 2^side tokens at once */
+    const int token0 = warp & ((1 << side) - 1), step = 256 >> side, first = (warp >> side) * 32;
     const int units = x.nk * 16, inside = min(units, x.k / 8 - x.kb0 * 16); /* packets */
     const bool joins = !BLOCK && !q.is_static, usual = is_usual(q) && !q.multiply;
     auto at = [&](int i, int j) {
@@ -88,6 +88,7 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
         }
         return p;
     };
+    pdl_wait_with((uint32_t)(uintptr_t)row_of<IN>(q, token0) | (uint32_t)usual | 0x80000000U);
     packet<IN> held[T][HELD];
     uint32_t most[T]; /* of a token here; the same in all lanes */
     auto hold = [&](int j0) {

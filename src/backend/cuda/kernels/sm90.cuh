@@ -39,6 +39,13 @@ DEV void mbar_arrive_remote(uint32_t cluster_addr)
 {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(cluster_addr) : "memory");
 }
+DEV void mbar_init_if(uint32_t lead, uint32_t bar, uint32_t count) /* see elect_one */
+{
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %2, 0;\n @p mbarrier.init.shared::cta.b64 "
+                 "[%0], %1;\n}" ::"r"(bar),
+                 "r"(count), "r"(lead)
+                 : "memory");
+}
 DEV bool mbar_try(uint32_t bar, uint32_t parity)
 {
     uint32_t ok;
@@ -67,6 +74,13 @@ DEV void mbar_wait_cluster(uint32_t bar, uint32_t parity)
     } while (!ok);
 }
 
+DEV void st_shared(uint32_t addr, uint4 v)
+{
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
+}
+
 /* --- bulk copies --- */
 DEV uint64_t policy_evict_normal()
 {
@@ -93,6 +107,13 @@ DEV void tma_prefetch_map(const void *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
+DEV void tma_prefetch_map_if(uint32_t lead, const void *map)
+{
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %1, 0;\n @p prefetch.tensormap [%0];\n}" ::"l"(map),
+        "r"(lead)
+        : "memory");
+}
 DEV void fence_async_smem()
 {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -106,6 +127,15 @@ DEV void pdl_wait()
 DEV void pdl_launch()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/* The same; of what it takes to use what was waited for, `known`, which is not 0, is computed
+ * before it: while there is time. An empty asm would not keep the assembler from doing so after. */
+DEV void pdl_wait_with(uint32_t known)
+{
+    asm volatile(
+        "{\n .reg .pred p;\n setp.ne.b32 p, %0, 0;\n @p griddepcontrol.wait;\n}" ::"r"(known)
+        : "memory");
 }
 
 /* --- clusters --- */
