@@ -171,7 +171,7 @@ typedef struct holding {
 static holding hold_row(const call *c, int64_t across)
 {
     enum { FEW = 2 }; /* blocks of an SM */
-    const bool few = c->args.rows <= FEW * c->device->facts.processors;
+    const bool few = c->args.rows <= (int64_t)FEW * c->device->facts.processors;
     const int64_t packets = across <= (few ? 2048 : 1024) ? 4 : 8;
     const int64_t each = few ? fp8_ceil_div(across, HELD_THREADS) : packets;
     return (holding){fp8_ceil_div(fp8_ceil_div(across, each), 32) * 32, packets};
