@@ -74,7 +74,7 @@ static const cli_option options[] = {
      .argument = "LIST", .help = "every N and K with these M: 1,16,64"},
     {.name = "scheme", .verbs = CLI_EXPLAIN | CLI_BENCH, .kind = CLI_TEXT, .field = FIELD(scheme),
      .argument = "S", .choice = cli_linear_scheme_name, .help = "one scheme (default: all)",
-     .more = "w8a16 (X in bf16), tensor, channel, block, mxfp8 (X quantized on the way), or gemm (X given as codes)."},
+     .more = "w8a16 (X in bf16), tensor, channel, block, mxfp8, fast (X quantized on the way), or gemm (X given as codes)."},
     {.name = "scheme", .verbs = CLI_TUNE, .kind = CLI_TEXT, .field = FIELD(scheme),
      .argument = "S", .choice = cli_tune_scheme, .help = "one scheme (default: gemm, block, w8a16 and mxfp8)",
      .more = "gemm, channel and tensor take the same kernels, and what was measured for one counts for all."},
