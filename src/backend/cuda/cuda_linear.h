@@ -13,6 +13,8 @@
 #include "backend/cuda/launch.h"
 #include "op/linear.h"
 
+#include <stdatomic.h>
+
 enum { FP8_CUDA_ALIGN = 256 }; /* bytes, of the parts of device memory */
 enum { FP8_CUDA_CHOICES = 16 };
 
@@ -37,9 +39,23 @@ struct fp8_cuda_linear {
 };
 
 /* The place for choices with m rows; multiples of 16 go to places of their own, too. */
-static inline _Atomic uint64_t *fp8_cuda_linear_choice(fp8_cuda_linear *l, int32_t m)
+static inline uint32_t fp8_cuda_linear_place(int32_t m)
 {
-    return &l->choices[((uint32_t)m + (uint32_t)m / 16) % FP8_CUDA_CHOICES];
+    return ((uint32_t)m + (uint32_t)m / 16) % FP8_CUDA_CHOICES;
+}
+
+/* The version that was chosen for m > 0 rows before; past the last of any if none was. */
+static inline size_t fp8_cuda_linear_recall(const fp8_cuda_linear *l, int32_t m)
+{
+    const uint64_t found =
+        atomic_load_explicit(&l->choices[fp8_cuda_linear_place(m)], memory_order_relaxed);
+    return found >> 32 == (uint64_t)m ? (uint32_t)found - 1 : SIZE_MAX;
+}
+
+static inline void fp8_cuda_linear_remember(fp8_cuda_linear *l, int32_t m, size_t version)
+{
+    atomic_store_explicit(&l->choices[fp8_cuda_linear_place(m)], (uint64_t)m << 32 | (version + 1),
+                          memory_order_relaxed);
 }
 
 /* Bytes from row to row of codes with k columns. */

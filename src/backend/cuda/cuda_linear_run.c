@@ -19,7 +19,6 @@
 #include "op/cuda_calls.h"
 #include "op/tensor_check.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -366,15 +365,13 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
  * what it has chosen. */
 static const fp8_sm90_version *choose_once(const call *c)
 {
-    const uint64_t m = (uint64_t)c->problem.m;
-    _Atomic uint64_t *place = fp8_cuda_linear_choice(c->linear->cuda, c->problem.m);
-    const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
-    if (found >> 32 == m && m)
-        return fp8_sm90_at((uint32_t)found - 1);
-    const fp8_sm90_version *v = fp8_sm90_choose(c->device, &c->problem);
+    fp8_cuda_linear *l = c->linear->cuda;
+    const fp8_sm90_version *v = fp8_sm90_at(fp8_cuda_linear_recall(l, c->problem.m));
     if (v)
-        atomic_store_explicit(place, m << 32 | (uint64_t)(v - fp8_sm90_at(0) + 1),
-                              memory_order_relaxed);
+        return v;
+    v = fp8_sm90_choose(c->device, &c->problem);
+    if (v)
+        fp8_cuda_linear_remember(l, c->problem.m, (size_t)(v - fp8_sm90_at(0)));
     return v;
 }
 
@@ -388,7 +385,7 @@ static fp8_status take_wanted(call *c, const char *lacks, fp8_error *err)
 {
     c->version = fp8_sm90_find(c->wanted);
     FP8_FAIL_IF(c->version && lacks, err, FP8_E_NO_KERNEL, "linear: %s is %s", c->wanted, lacks);
-    FP8_FAIL_IF(c->version && !fp8_sm90_is_able(c->device, c->version, &c->problem), err,
+    FP8_FAIL_IF(c->version && fp8_sm90_estimate(c->device, c->version, &c->problem) < 0, err,
                 FP8_E_NO_KERNEL, "linear: %s is not for m = %d, n = %d, k = %d with these scales",
                 c->wanted, c->problem.m, c->problem.n, c->problem.k);
     return FP8_OK;
@@ -569,7 +566,8 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
         lacks = "for x and w in e4m3fn";
     const bool fast = !lacks && m > 0 && m <= FP8_SM90_MOST;
     const int64_t wide = lacks ? fp8_wide_count(ctx, plan, m, x) : 0;
-    const int64_t able = fast ? fp8_sm90_count(device, &problem) : wide;
+    const fp8_choice choice = fast ? fp8_sm90_choice(device, &problem) : (fp8_choice){0};
+    const int64_t able = fast ? fp8_choice_count(&choice) : wide;
     const int64_t last = able + (slower != FP8_CUDA_gemm_plain);
     FP8_FAIL_IF(i < 0 || i > last, err, FP8_E_NOT_FOUND, "explain: there is no candidate %lld",
                 (long long)i);
@@ -578,7 +576,7 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
         return FP8_OK;
     }
     if (i < able) {
-        fp8_sm90_describe(device, &problem, i, out);
+        fp8_sm90_describe(&choice, i, out);
         return FP8_OK;
     }
     const fp8_cuda_kernel kernel = i == able ? slower : FP8_CUDA_gemm_plain;

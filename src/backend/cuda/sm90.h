@@ -6,6 +6,7 @@
 #ifndef FP8_BACKEND_CUDA_SM90_H
 #define FP8_BACKEND_CUDA_SM90_H
 
+#include "backend/cuda/choice.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/sm90_args.h"
 
@@ -35,27 +36,19 @@ typedef struct fp8_sm90_problem {
     bool fast;      /* sums in 13 bits will do */
 } fp8_sm90_problem;
 
-/* Estimated time in us; negative: not for this problem; from FP8_SM90_LAST_RESORT on: it is that
- * much less, but others go first. */
+/* Estimated time in us; negative: not for this problem, or not on this device; from
+ * FP8_SM90_LAST_RESORT on: it is that much less, but others go first. */
 #define FP8_SM90_LAST_RESORT 1e6F
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *version,
                         const fp8_sm90_problem *problem);
-/* Whether the version is there on this device, and can do the problem. */
-bool fp8_sm90_is_able(const fp8_cuda_device *device, const fp8_sm90_version *version,
-                      const fp8_sm90_problem *problem);
-/* The row of device->tuned that settles the choice; NULL if none does. */
-const fp8_tuned_row *fp8_sm90_measured(const fp8_cuda_device *device,
-                                       const fp8_sm90_problem *problem);
-/* The version that was measured to be the fastest, else the one with the least estimate; NULL if
- * there is none, or none for this device. */
+/* Among all versions; the problem must outlive it. */
+fp8_choice fp8_sm90_choice(const fp8_cuda_device *device, const fp8_sm90_problem *problem);
+/* The best; NULL if there is none, or none for this device. */
 const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device,
                                         const fp8_sm90_problem *problem);
 
-/* How many versions can do the problem; the i-th of them as a candidate, the one that was measured
- * to be the fastest first and then by their estimates. sm90_explain.c */
-int64_t fp8_sm90_count(const fp8_cuda_device *device, const fp8_sm90_problem *problem);
-void fp8_sm90_describe(const fp8_cuda_device *device, const fp8_sm90_problem *problem, int64_t i,
-                       fp8_candidate *out);
+/* Number i of those that can do the problem, as a candidate. sm90_explain.c */
+void fp8_sm90_describe(const fp8_choice *choice, int64_t i, fp8_candidate *out);
 
 /* How many clusters of so many blocks run at once, with so many blocks on an SM (1 or 2). */
 int32_t fp8_sm90_clusters(const fp8_cuda_device *device, int32_t cluster, int32_t per_sm);

@@ -203,7 +203,8 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
                         const fp8_sm90_problem *p)
 {
-    if (v->block != p->block || (v->fast && !p->fast) || has_too_many_tiles(p->m, p->n))
+    if (!device->module.functions[v->kernel] || v->block != p->block || (v->fast && !p->fast) ||
+        has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
         return !v->small && !v->fast && v->rows == 128 && v->cols == 128 && v->down * v->across == 1
@@ -217,42 +218,26 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
                                    : time; /* where no small one has room */
 }
 
-bool fp8_sm90_is_able(const fp8_cuda_device *device, const fp8_sm90_version *v,
-                      const fp8_sm90_problem *p)
+static float estimate_at(const fp8_cuda_device *device, size_t i, const void *problem)
 {
-    return device->module.functions[v->kernel] && fp8_sm90_estimate(device, v, p) > 0;
+    return fp8_sm90_estimate(device, &versions[i], problem);
 }
 
-const fp8_tuned_row *fp8_sm90_measured(const fp8_cuda_device *device, const fp8_sm90_problem *p)
+fp8_choice fp8_sm90_choice(const fp8_cuda_device *device, const fp8_sm90_problem *p)
 {
     const fp8_tuned_kind kind = p->block  ? FP8_TUNED_BLOCK
                                 : p->fast ? FP8_TUNED_FAST
                                           : FP8_TUNED_CHANNEL;
     const fp8_tuned_row *row =
         p->invariant ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
-    return row && fp8_sm90_is_able(device, &versions[row->version], p) ? row : NULL;
-}
-
-/* By the model. */
-static const fp8_sm90_version *least_estimate(const fp8_cuda_device *device,
-                                              const fp8_sm90_problem *p)
-{
-    const fp8_sm90_version *best = NULL;
-    float least_time = 0;
-    for (size_t i = 0; i < VERSIONS; i++) {
-        const fp8_sm90_version *v = &versions[i];
-        const float time =
-            device->module.functions[v->kernel] ? fp8_sm90_estimate(device, v, p) : -1;
-        if (time > 0 && (!best || time < least_time)) {
-            best = v;
-            least_time = time;
-        }
-    }
-    return best;
+    const size_t measured = row ? (size_t)row->version : 0;
+    if (row && estimate_at(device, measured, p) < 0)
+        row = NULL;
+    return (fp8_choice){device, p, estimate_at, VERSIONS, row, measured};
 }
 
 const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8_sm90_problem *p)
 {
-    const fp8_tuned_row *row = fp8_sm90_measured(device, p);
-    return row ? &versions[row->version] : least_estimate(device, p);
+    const fp8_choice c = fp8_sm90_choice(device, p);
+    return fp8_sm90_at(fp8_choice_best(&c));
 }

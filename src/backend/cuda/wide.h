@@ -7,6 +7,7 @@
 #ifndef FP8_BACKEND_CUDA_WIDE_H
 #define FP8_BACKEND_CUDA_WIDE_H
 
+#include "backend/cuda/choice.h"
 #include "backend/cuda/launch.h"
 #include "backend/cuda/wide_args.h"
 #include "op/linear.h"
@@ -48,18 +49,14 @@ fp8_wide_problem fp8_wide_problem_of(const fp8_linear_plan *plan, int64_t m, boo
 bool fp8_wide_dx_problem(const fp8_cuda_device *device, const fp8_linear_plan *plan, int64_t m,
                          bool f16, bool invariant, fp8_wide_problem *out);
 
-/* Estimated time in us; negative: not for this problem. */
+/* Estimated time in us; negative: not for this problem, or not on this device. */
 float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *version,
                         const fp8_wide_problem *problem);
 /* The version of that name; NULL if there is none. */
 const fp8_wide_version *fp8_wide_find(const char *name);
-/* The version that was measured to be the fastest, its time and whether the user's file has it;
- * NULL if none was, or it cannot do the problem. */
-const fp8_wide_version *fp8_wide_measured(const fp8_cuda_device *device,
-                                          const fp8_wide_problem *problem, int32_t *ns,
-                                          bool *by_file);
-/* That one, else the one with the least estimate; NULL if there is none, or none for this device.
- */
+/* Among all versions; the problem must outlive it. */
+fp8_choice fp8_wide_choice(const fp8_cuda_device *device, const fp8_wide_problem *problem);
+/* The best; NULL if there is none, or none for this device. */
 const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device,
                                         const fp8_wide_problem *problem);
 

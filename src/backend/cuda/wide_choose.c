@@ -166,8 +166,8 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
                      : v->tokens <= 128 ? 3
                                         : 4;
     fp8_wide_plan o;
-    if (v->kind != p->kind || v->f16 != p->f16 || v->turned != p->turned ||
-        has_too_many_tiles(p->m, p->n))
+    if (!device->module.functions[v->kernel] || v->kind != p->kind || v->f16 != p->f16 ||
+        v->turned != p->turned || has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant)
         return v->tokens == INVARIANT_TOKENS && v->split == 1 ? 1 : -1;
@@ -187,57 +187,38 @@ float fp8_wide_estimate(const fp8_cuda_device *device, const fp8_wide_version *v
            most(bytes_of(p) / 4.1e6F, (float)o.waves * tile + crowded);
 }
 
-/* The version of the same kind, tile and split for X in fp16; NULL if there is none. */
-static const fp8_wide_version *twin_of(const fp8_wide_version *of)
+static float estimate_at(const fp8_cuda_device *device, size_t i, const void *problem)
+{
+    return fp8_wide_estimate(device, &versions[i], problem);
+}
+
+/* The version of the same kind, tile and split for X in fp16; VERSIONS if there is none. */
+static size_t twin_of(const fp8_wide_version *of)
 {
     for (size_t i = 0; i < VERSIONS; i++) {
         const fp8_wide_version *v = &versions[i];
         if (v->f16 && v->kind == of->kind && v->tokens == of->tokens && v->split == of->split &&
             !v->turned)
-            return v;
+            return i;
     }
-    return NULL;
+    return VERSIONS;
 }
 
-const fp8_wide_version *fp8_wide_measured(const fp8_cuda_device *device, const fp8_wide_problem *p,
-                                          int32_t *ns, bool *by_file)
+fp8_choice fp8_wide_choice(const fp8_cuda_device *device, const fp8_wide_problem *p)
 {
     const fp8_tuned_kind kind = (fp8_tuned_kind)(FP8_TUNED_WIDE_CHANNEL + p->kind);
     const fp8_tuned_row *row =
         p->invariant || p->turned ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
-    if (!row)
-        return NULL;
-    const fp8_wide_version *v = &versions[row->version];
-    if (p->f16)
-        v = twin_of(v);
-    *ns = row->ns;
-    *by_file = row->line > 0;
-    return v && device->module.functions[v->kernel] && fp8_wide_estimate(device, v, p) >= 0 ? v
-                                                                                            : NULL;
-}
-
-/* By the model. */
-static const fp8_wide_version *least_estimate(const fp8_cuda_device *device,
-                                              const fp8_wide_problem *p)
-{
-    const fp8_wide_version *best = NULL;
-    float least_time = 0;
-    for (size_t i = 0; i < VERSIONS; i++) {
-        const fp8_wide_version *v = &versions[i];
-        const float time =
-            device->module.functions[v->kernel] ? fp8_wide_estimate(device, v, p) : -1;
-        if (time > 0 && (!best || time < least_time)) {
-            best = v;
-            least_time = time;
-        }
-    }
-    return best;
+    size_t measured = row ? (size_t)row->version : 0;
+    if (row && p->f16)
+        measured = twin_of(&versions[measured]);
+    if (row && (measured == VERSIONS || estimate_at(device, measured, p) < 0))
+        row = NULL;
+    return (fp8_choice){device, p, estimate_at, VERSIONS, row, measured};
 }
 
 const fp8_wide_version *fp8_wide_choose(const fp8_cuda_device *device, const fp8_wide_problem *p)
 {
-    int32_t ns;
-    bool by_file;
-    const fp8_wide_version *v = fp8_wide_measured(device, p, &ns, &by_file);
-    return v ? v : least_estimate(device, p);
+    const fp8_choice c = fp8_wide_choice(device, p);
+    return fp8_wide_at(fp8_choice_best(&c));
 }

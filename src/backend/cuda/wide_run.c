@@ -9,7 +9,6 @@
 #include "base/size.h"
 #include "op/cuda_calls.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
 /* X[m,k] in bf16, made in the room. */
@@ -51,16 +50,12 @@ static bool invariant(const fp8_context *ctx)
  * bf16 and fp16: what is of the other dtype is chosen anew. */
 static const fp8_wide_version *choose_once(const fp8_linear *l, const fp8_wide_problem *problem)
 {
-    const uint64_t m = (uint64_t)problem->m;
-    _Atomic uint64_t *place = fp8_cuda_linear_choice(l->cuda, problem->m);
-    const uint64_t found = atomic_load_explicit(place, memory_order_relaxed);
-    const fp8_wide_version *v = found >> 32 == m && m ? fp8_wide_at((uint32_t)found - 1) : NULL;
+    const fp8_wide_version *v = fp8_wide_at(fp8_cuda_linear_recall(l->cuda, problem->m));
     if (v && v->f16 == problem->f16)
         return v;
     v = fp8_wide_choose(l->ctx->cuda, problem);
     if (v)
-        atomic_store_explicit(place, m << 32 | (uint64_t)(v - fp8_wide_at(0) + 1),
-                              memory_order_relaxed);
+        fp8_cuda_linear_remember(l->cuda, problem->m, (size_t)(v - fp8_wide_at(0)));
     return v;
 }
 
@@ -76,9 +71,7 @@ const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operan
     if (!wanted)
         return choose_once(l, problem);
     const fp8_wide_version *v = fp8_wide_find(wanted);
-    const bool able = v && l->ctx->cuda->module.functions[v->kernel] &&
-                      fp8_wide_estimate(l->ctx->cuda, v, problem) >= 0;
-    return able ? v : NULL;
+    return v && fp8_wide_estimate(l->ctx->cuda, v, problem) >= 0 ? v : NULL;
 }
 
 fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
@@ -138,58 +131,32 @@ static fp8_wide_problem explained(const fp8_context *ctx, const fp8_linear_plan 
     return fp8_wide_problem_of(p, m, x == FP8_F16 && !fp8_wide_rounds_x(p), invariant(ctx));
 }
 
-/* 0 for the one that was measured to be the fastest; negative: it cannot, or is not there. */
-static float estimate_of(const fp8_context *ctx, const fp8_wide_problem *problem, size_t i)
-{
-    const fp8_wide_version *v = fp8_wide_at(i);
-    int32_t ns;
-    bool by_file;
-    if (v == fp8_wide_measured(ctx->cuda, problem, &ns, &by_file))
-        return 0;
-    return ctx->cuda->module.functions[v->kernel] ? fp8_wide_estimate(ctx->cuda, v, problem) : -1;
-}
-
-/* How many versions are faster than number `than`, by their estimates; of equals those before it.
- * than past the last: all that can do the problem. */
-static int64_t count_faster(const fp8_context *ctx, const fp8_wide_problem *problem, size_t than)
-{
-    const float limit = fp8_wide_at(than) ? estimate_of(ctx, problem, than) : 0;
-    int64_t count = 0;
-    for (size_t i = 0; fp8_wide_at(i); i++) {
-        const float time = estimate_of(ctx, problem, i);
-        count += time >= 0 && (!fp8_wide_at(than) || time < limit || (time == limit && i < than));
-    }
-    return count;
-}
-
 int64_t fp8_wide_count(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m, fp8_dtype x)
 {
     if (fp8_wide_lacks(ctx->cuda, p) || m <= 0 || m > FP8_WIDE_MOST ||
         (!p->x_is_scaled && x != FP8_BF16 && x != FP8_F16))
         return 0;
     const fp8_wide_problem problem = explained(ctx, p, m, x);
-    return count_faster(ctx, &problem, SIZE_MAX);
+    const fp8_choice choice = fp8_wide_choice(ctx->cuda, &problem);
+    return fp8_choice_count(&choice);
 }
 
 void fp8_wide_explain(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m, fp8_dtype x,
                       int64_t i, fp8_candidate *out)
 {
     const fp8_wide_problem problem = explained(ctx, p, m, x);
-    size_t at = 0;
-    while (estimate_of(ctx, &problem, at) < 0 || count_faster(ctx, &problem, at) != i)
-        at++;
+    const fp8_choice choice = fp8_wide_choice(ctx->cuda, &problem);
+    const size_t at = fp8_choice_at(&choice, i);
     const fp8_wide_version *v = fp8_wide_at(at);
+    const fp8_tuned_row *row = at == choice.measured ? choice.row : NULL;
     char parts[64] = "";
-    int32_t ns;
-    bool by_file;
-    const bool measured = v == fp8_wide_measured(ctx->cuda, &problem, &ns, &by_file);
     if (v->split > 1)
         snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
     *out = (fp8_candidate){v->name, "sm_90a", i == 0, ""};
     snprintf(out->reason, sizeof out->reason,
              "%s %.1f us%s; w becomes 16 bits on its way; tiles of %dx%d%s",
-             measured ? "measured" : "estimated",
-             measured ? ns * 1e-3 : (double)fp8_wide_estimate(ctx->cuda, v, &problem),
-             measured ? by_file ? " (by the file)" : " (built in)" : "", v->tokens, FP8_WIDE_ROWS,
+             row ? "measured" : "estimated",
+             row ? row->ns * 1e-3 : (double)fp8_wide_estimate(ctx->cuda, v, &problem),
+             row ? row->line ? " (by the file)" : " (built in)" : "", v->tokens, FP8_WIDE_ROWS,
              parts);
 }
