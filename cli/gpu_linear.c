@@ -140,11 +140,15 @@ void cli_gpu_linear_free(cli_gpu_linear *c)
 
 /* ---- runs ---- */
 
+const fp8_tensor *cli_gpu_linear_x_scales(const cli_gpu_linear *c)
+{
+    return cli_linear_product(c->scheme) == FP8_ACTIVATION_CODES ? &c->x_scales : NULL;
+}
+
 fp8_status cli_gpu_linear_product(void *arg, int64_t i, void *stream, fp8_error *err)
 {
     cli_gpu_linear *c = arg;
-    const bool codes = cli_linear_product(c->scheme) == FP8_ACTIVATION_CODES;
-    return fp8_linear_run(c->product[i % c->copies], &c->x, codes ? &c->x_scales : NULL, &c->y,
+    return fp8_linear_run(c->product[i % c->copies], &c->x, cli_gpu_linear_x_scales(c), &c->y,
                           c->workspace, c->workspace_bytes, stream, err);
 }
 

@@ -32,6 +32,9 @@ fp8_status cli_gpu_linear_make(cli_gpu_linear *c, const fp8_context *ctx, const 
                                fp8_error *err);
 void cli_gpu_linear_free(cli_gpu_linear *c);
 
+/* The scales of X of the product; NULL if X is not codes. */
+const fp8_tensor *cli_gpu_linear_x_scales(const cli_gpu_linear *c);
+
 /* For cli_recipe.enqueue; `arg` is the case. Copies of the weight in turn, or always the first. */
 fp8_status cli_gpu_linear_product(void *arg, int64_t i, void *stream, fp8_error *err);
 fp8_status cli_gpu_linear_warm(void *arg, int64_t i, void *stream, fp8_error *err);

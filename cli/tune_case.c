@@ -31,9 +31,8 @@ static fp8_status enqueue(void *arg, int64_t i, void *stream, fp8_error *err)
 {
     const candidate *c = arg;
     cli_gpu_linear *l = c->linear;
-    const bool codes = cli_linear_product(l->scheme) == FP8_ACTIVATION_CODES;
     return fp8_linear_run_kernel(l->product[i % l->copies], c->kernel, &l->x,
-                                 codes ? &l->x_scales : NULL, &l->y, l->workspace,
+                                 cli_gpu_linear_x_scales(l), &l->y, l->workspace,
                                  l->workspace_bytes, stream, err);
 }
 
