@@ -19,6 +19,40 @@ static inline fp8_context *fake_context(void)
     return ctx;
 }
 
+/* A matrix on device 0, `at` bytes from the beginning of its memory. */
+static inline fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
+{
+    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
+}
+
+/* What a test starts with: the fake as it begins, and a context of its device 0. */
+typedef struct fake_start {
+    fake_driver *fake;
+    fp8_context *ctx;
+    fp8_linear *linear; /* NULL, or what the test makes */
+} fake_start;
+
+static inline int fake_begin(void **state)
+{
+    static fake_start start;
+    start.fake = fake_driver_reset();
+    start.ctx = fake_context();
+    start.linear = NULL;
+    *state = &start;
+    return 0;
+}
+
+/* Frees both; nothing may be left. */
+static inline int fake_end(void **state)
+{
+    fake_start *t = *state;
+    fp8_linear_free(t->linear);
+    fp8_context_free(t->ctx);
+    nothing_is_left(t->fake);
+    return 0;
+}
+#define fake_test(function) cmocka_unit_test_setup_teardown(function, fake_begin, fake_end)
+
 /* live(ctx, err) again and again, each time another of its calls of the driver failing, until none
  * does: then it returns `done`. It makes at least `least` calls, tells of what failed, and leaves
  * nothing behind. */

@@ -75,152 +75,125 @@ static void the_cpu_computes(void)
 
 static void a_device_without_room_is_no_memory(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
+    fake_start *t = *state;
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     const fp8_tensor w = fp8_matrix(values, FP8_F32, N, K);
     fp8_linear *linear = NULL;
     fp8_error err;
-    fake->devices[0].memory_bytes = 1000; /* less than any weight here */
-    assert_int_equal(create(ctx, &linear, &err), FP8_E_NO_MEMORY);
+    t->fake->devices[0].memory_bytes = 1000; /* less than any weight here */
+    assert_int_equal(create(t->ctx, &linear, &err), FP8_E_NO_MEMORY);
     assert_non_null(strstr(err.msg, "cuda:0: cuMemAlloc of "));
     assert_null(linear);
-    fake->devices[0].memory_bytes = N * K + 4096; /* for the codes, which the CPU makes */
-    assert_int_equal(fp8_linear_create(ctx, &desc, &w, NULL, NULL, &linear, &err), FP8_OK);
+    t->fake->devices[0].memory_bytes = N * K + 4096; /* for the codes, which the CPU makes */
+    assert_int_equal(fp8_linear_create(t->ctx, &desc, &w, NULL, NULL, &linear, &err), FP8_OK);
     fp8_linear_free(linear);
-    fake->devices[0].memory_bytes = (size_t)1 << 30;
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    t->fake->devices[0].memory_bytes = (size_t)1 << 30;
+    assert_int_equal(create(t->ctx, &linear, &err), FP8_OK);
     fp8_linear *clone;
-    fake->devices[0].memory_bytes = 1000;
+    t->fake->devices[0].memory_bytes = 1000;
     assert_int_equal(fp8_linear_clone(linear, &clone, &err), FP8_E_NO_MEMORY);
     assert_null(clone);
     fp8_linear_free(linear);
     the_cpu_computes();
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* Each operand of a run as memory of the host, and of another device, which the driver may let it
  * read. */
 static void memory_of_others_is_an_argument(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_error err;
     static char host[1 << 16];
     void *const places[] = {host, fake_driver_memory(1), fake_driver_memory(1)};
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
-    fake->launches = 0;
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
+    t->fake->launches = 0;
     for (int i = 0; i < 3; i++) {
-        fake->peers = i == 2;
+        t->fake->peers = i == 2;
         static const char *const names[] = {"x is", "x_scales is", "y is", "the workspace is"};
         for (int which = 0; which < 4; which++) {
             matrices m = good();
             void **const all[] = {&m.x.data, &m.x_scales.data, &m.y.data, (void **)&m.space};
             *all[which] = places[i];
-            assert_int_equal(run(linear, m, &err), FP8_E_ARGUMENT);
+            assert_int_equal(run(t->linear, m, &err), FP8_E_ARGUMENT);
             assert_non_null(strstr(err.msg, names[which]));
             assert_non_null(strstr(err.msg, "memory that cuda:0 can read"));
             assert_int_equal(strstr(err.msg, "memory of cuda:1") != NULL, i == 2);
         }
         fp8_tensor dy = fp8_matrix(places[i], FP8_BF16, M, N);
         fp8_tensor dx = fp8_matrix(memory(0), FP8_BF16, M, K);
-        assert_int_equal(fp8_linear_run_dx(linear, &dy, &dx, memory(3 << 20), SPACE, NULL, &err),
+        assert_int_equal(fp8_linear_run_dx(t->linear, &dy, &dx, memory(3 << 20), SPACE, NULL, &err),
                          FP8_E_ARGUMENT);
     }
-    assert_int_equal(fake->launches, 0);
+    assert_int_equal(t->fake->launches, 0);
     the_cpu_computes();
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* What may lie on the host as well: a weight, and where it is exported to. */
 static void a_weight_of_another_device_is_an_argument(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
+    fake_start *t = *state;
     const fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
-    fp8_linear *linear, *other;
+    fp8_linear *other;
     fp8_error err;
     const fp8_tensor high = fp8_matrix(fake_driver_memory(1), FP8_BF16, N, K);
     fp8_tensor low = fp8_matrix(fake_driver_memory(1), FP8_E4M3FN, N, K);
     float one = 1;
     const fp8_tensor scale = fp8_matrix(&one, FP8_F32, 1, 1);
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
-    for (fake->peers = 0; fake->peers < 2; fake->peers++) {
-        assert_int_equal(fp8_linear_create(ctx, &desc, &high, NULL, NULL, &other, &err),
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
+    for (t->fake->peers = 0; t->fake->peers < 2; t->fake->peers++) {
+        assert_int_equal(fp8_linear_create(t->ctx, &desc, &high, NULL, NULL, &other, &err),
                          FP8_E_ARGUMENT);
         assert_non_null(
             strstr(err.msg, "is memory of cuda:1, must be memory that cuda:0 can read"));
-        assert_int_equal(fp8_linear_create(ctx, &desc, &low, &scale, NULL, &other, &err),
+        assert_int_equal(fp8_linear_create(t->ctx, &desc, &low, &scale, NULL, &other, &err),
                          FP8_E_ARGUMENT);
         assert_null(other);
-        assert_int_equal(fp8_linear_export(linear, &low, NULL, &err), FP8_E_ARGUMENT);
+        assert_int_equal(fp8_linear_export(t->linear, &low, NULL, &err), FP8_E_ARGUMENT);
     }
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* What bulk copies refuse is done by another kernel. */
 static void misaligned_memory_is_computed_with(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_error err;
     if (!fp8_cuda_has_kernels())
         skip();
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
     for (int off = 0; off < 32; off++) {
         static const char *const fast = "gemm_small_channel_";
         matrices m = good();
         m.x.data = memory(off);
-        assert_int_equal(run(linear, m, &err), FP8_OK);
-        assert_int_equal(strncmp(fake->kernel, fast, strlen(fast)) == 0, off % 16 == 0);
+        assert_int_equal(run(t->linear, m, &err), FP8_OK);
+        assert_int_equal(strncmp(t->fake->kernel, fast, strlen(fast)) == 0, off % 16 == 0);
         m = good();
         m.y.data = memory((2 << 20) + off);
         m.space += off;
-        assert_int_equal(run(linear, m, &err), FP8_OK);
-        assert_int_equal(strncmp(fake->kernel, fast, strlen(fast)) == 0, off % 2 == 0);
+        assert_int_equal(run(t->linear, m, &err), FP8_OK);
+        assert_int_equal(strncmp(t->fake->kernel, fast, strlen(fast)) == 0, off % 2 == 0);
         m = good();
         m.x_scales.data = memory((1 << 20) + off);
-        assert_int_equal(run(linear, m, &err), FP8_OK);
+        assert_int_equal(run(t->linear, m, &err), FP8_OK);
     }
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 static void streams_of_others_are_arguments(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_error err;
     char no_stream = 0;
     void *const streams[] = {fake_driver_stream(1), fake_driver_stream(-1), &no_stream};
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
-    fake->launches = 0;
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
+    t->fake->launches = 0;
     for (int i = 0; i < 3; i++) {
         matrices m = good();
         assert_int_equal(
-            fp8_linear_run(linear, &m.x, &m.x_scales, &m.y, m.space, SPACE, streams[i], &err),
+            fp8_linear_run(t->linear, &m.x, &m.x_scales, &m.y, m.space, SPACE, streams[i], &err),
             FP8_E_ARGUMENT);
         assert_non_null(strstr(err.msg, i < 2 ? "the stream belongs to" : "(400)"));
-        assert_int_equal(fp8_device_wait(ctx, streams[i], &err), FP8_E_ARGUMENT);
+        assert_int_equal(fp8_device_wait(t->ctx, streams[i], &err), FP8_E_ARGUMENT);
     }
-    assert_int_equal(fake->launches, 0);
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    assert_int_equal(t->fake->launches, 0);
 }
 
 /* cudaDeviceReset by the application: every call says so until the process ends. The memory went
@@ -285,11 +258,11 @@ static void a_failed_launch_is_told_by_a_later_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_without_room_is_no_memory),
-        cmocka_unit_test(memory_of_others_is_an_argument),
-        cmocka_unit_test(a_weight_of_another_device_is_an_argument),
-        cmocka_unit_test(misaligned_memory_is_computed_with),
-        cmocka_unit_test(streams_of_others_are_arguments),
+        fake_test(a_device_without_room_is_no_memory),
+        fake_test(memory_of_others_is_an_argument),
+        fake_test(a_weight_of_another_device_is_an_argument),
+        fake_test(misaligned_memory_is_computed_with),
+        fake_test(streams_of_others_are_arguments),
         cmocka_unit_test(a_context_that_was_destroyed_is_a_state),
         cmocka_unit_test(a_failed_launch_is_told_by_a_later_call),
     };

@@ -16,7 +16,7 @@
 /* cmocka.h needs the above. */
 #include <cmocka.h>
 
-#include "cuda/nothing_left.h"
+#include "cuda/fake_fixture.h"
 
 static fp8_status create(int32_t index, fp8_context **ctx, fp8_error *err)
 {
@@ -67,12 +67,6 @@ static void a_missing_kernel_is_named(void **state)
             assert_non_null(strstr(err.msg, fake->missing_kernel));
         nothing_is_left(fake);
     }
-}
-
-/* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
-static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
-{
-    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
 }
 
 static fp8_status dequantize(const fp8_context *ctx, void *stream, fp8_error *err)
@@ -131,19 +125,14 @@ static fp8_status quantize(const fp8_context *ctx, const struct request *r, void
 
 static void requests_find_their_kernels(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx;
+    fake_start *t = *state;
     fp8_error err;
-    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
     for (size_t i = 0; i < sizeof requests / sizeof *requests && fp8_cuda_has_kernels(); i++) {
-        fake->launches = 0;
-        assert_int_equal(quantize(ctx, &requests[i], NULL, &err), FP8_OK);
-        assert_string_equal(fake->kernel, requests[i].kernel);
-        assert_int_equal(fake->launches, requests[i].launches);
+        t->fake->launches = 0;
+        assert_int_equal(quantize(t->ctx, &requests[i], NULL, &err), FP8_OK);
+        assert_string_equal(t->fake->kernel, requests[i].kernel);
+        assert_int_equal(t->fake->launches, requests[i].launches);
     }
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 static fp8_status requantize(const fp8_context *ctx, void *stream, fp8_error *err)
@@ -180,9 +169,8 @@ static void fail_operation(int operation)
     int n = 1, launched = 0;
     for (;; n++) {
         fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx;
+        fp8_context *ctx = fake_context();
         fp8_error err;
-        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->fail_at = fake->calls + n;
         fp8_status status = operate(operation, ctx, fake_driver_stream(0), &err);
         const char *failed = fake->failed;
@@ -225,11 +213,10 @@ static void a_policy_that_needs_an_answer_waits(void **state)
     (void)state;
     for (unsigned int capturing = 0; capturing < 2; capturing++) {
         fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx;
+        fp8_context *ctx = fake_context();
         fp8_error err;
         if (!fp8_cuda_has_kernels())
             skip();
-        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->capturing = capturing;
         assert_int_equal(refuse(ctx, fake_driver_stream(0), &err), FP8_OK);
         assert_int_equal(fake->launches, capturing ? 1 : 2);
@@ -242,32 +229,27 @@ static void a_policy_that_needs_an_answer_waits(void **state)
 
 static void launches_carry_what_they_are_given(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx;
+    fake_start *t = *state;
     fp8_error err;
     const fp8_cuda_dequantize_args given = {.rows = 7, .unit_cols = 9};
     fp8_cuda_shape shape = {.grid = {5}, .threads = 96};
-    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
-    fake->argument_bytes = sizeof given;
+    t->fake->argument_bytes = sizeof given;
     for (int i = 0; i < 4 && fp8_cuda_has_kernels(); i++) {
         shape.cluster = i & 1 ? 4 : 0;
         shape.dependent = i >> 1;
-        assert_int_equal(fp8_cuda_begin(ctx->cuda, fake_driver_stream(0), &err), FP8_OK);
-        assert_int_equal(fp8_cuda_launch(ctx->cuda, FP8_CUDA_dequantize_elements, &shape, &given,
+        assert_int_equal(fp8_cuda_begin(t->ctx->cuda, fake_driver_stream(0), &err), FP8_OK);
+        assert_int_equal(fp8_cuda_launch(t->ctx->cuda, FP8_CUDA_dequantize_elements, &shape, &given,
                                          fake_driver_stream(0), &err),
                          FP8_OK);
-        fp8_cuda_leave(ctx->cuda);
-        assert_string_equal(fake->kernel, "dequantize_elements");
-        assert_int_equal(fake->grid, 5);
-        assert_int_equal(fake->threads, 96);
-        assert_int_equal(fake->cluster, shape.cluster);
-        assert_int_equal(fake->dependent, shape.dependent);
-        assert_ptr_equal(fake->stream, fake_driver_stream(0));
-        assert_memory_equal(fake->arguments, &given, sizeof given);
+        fp8_cuda_leave(t->ctx->cuda);
+        assert_string_equal(t->fake->kernel, "dequantize_elements");
+        assert_int_equal(t->fake->grid, 5);
+        assert_int_equal(t->fake->threads, 96);
+        assert_int_equal(t->fake->cluster, shape.cluster);
+        assert_int_equal(t->fake->dependent, shape.dependent);
+        assert_ptr_equal(t->fake->stream, fake_driver_stream(0));
+        assert_memory_equal(t->fake->arguments, &given, sizeof given);
     }
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* By divisors of tiles, 16 * 1187 and 32 * 2374 among them: groups of tiles of a vocabulary of
@@ -290,31 +272,27 @@ static void tiles_are_divided_exactly(void **state)
 
 static void memory_and_streams_of_others_are_refused(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx;
+    fake_start *t = *state;
     fp8_error err;
     float host[4] = {0};
-    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
     fp8_tensor codes = on_device(0, FP8_E4M3FN, 2, 2), scale = on_device(64, FP8_F32, 1, 1);
     fp8_tensor y = on_device(128, FP8_F32, 2, 2);
     const fp8_grid tensor = {0, 0};
     void *const places[] = {host, fake_driver_memory(1)};
     for (int i = 0; i < 2; i++) {
         fp8_tensor bad = fp8_matrix(places[i], FP8_F32, 2, 2);
-        assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &bad, NULL, &err),
+        assert_int_equal(fp8_dequantize(t->ctx, tensor, &codes, &scale, &bad, NULL, &err),
                          FP8_E_ARGUMENT);
         assert_non_null(strstr(err.msg, "y is no memory that cuda:0 can read"));
     }
-    assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &y, fake_driver_stream(1), &err),
-                     FP8_E_ARGUMENT);
+    assert_int_equal(
+        fp8_dequantize(t->ctx, tensor, &codes, &scale, &y, fake_driver_stream(1), &err),
+        FP8_E_ARGUMENT);
     assert_non_null(strstr(err.msg, "stream belongs to another device"));
-    assert_int_equal(fake->launches, 0);
+    assert_int_equal(t->fake->launches, 0);
     y.shape[0] = codes.shape[0] = scale.shape[0] = 0; /* nothing to do, nothing launched */
-    assert_int_equal(fp8_dequantize(ctx, tensor, &codes, &scale, &y, NULL, &err), FP8_OK);
-    assert_int_equal(fake->launches, 0);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    assert_int_equal(fp8_dequantize(t->ctx, tensor, &codes, &scale, &y, NULL, &err), FP8_OK);
+    assert_int_equal(t->fake->launches, 0);
 }
 
 /* Allocates, copies both ways, waits, frees. */
@@ -338,9 +316,8 @@ static void fail_with_memory(fp8_status (*operation)(const fp8_context *, void *
 {
     for (int n = 1;; n++) {
         fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx;
+        fp8_context *ctx = fake_context();
         fp8_error err;
-        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->fail_at = fake->calls + n;
         fp8_status status = operation(ctx, fake_driver_stream(0), &err);
         const char *failed = fake->failed;
@@ -373,25 +350,23 @@ static void memory_for_a_while_fails_at_every_call(void **state)
 
 static void memory_calls_check_their_arguments(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx, *cpu;
+    fake_start *t = *state;
+    fp8_context *cpu;
     void *memory;
     char a[4] = {1, 2, 3, 4}, b[4];
-    assert_int_equal(create(0, &ctx, NULL), FP8_OK);
     assert_int_equal(fp8_context_create(NULL, &cpu, NULL), FP8_OK);
     assert_int_equal(fp8_device_alloc(NULL, 1, &memory, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_alloc(ctx, 1, NULL, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_alloc(ctx, (uint64_t)1 << 60, &memory, NULL), FP8_E_NO_MEMORY);
+    assert_int_equal(fp8_device_alloc(t->ctx, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_alloc(t->ctx, (uint64_t)1 << 60, &memory, NULL), FP8_E_NO_MEMORY);
     assert_null(memory);
     assert_int_equal(fp8_device_copy(NULL, a, b, 1, NULL, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_copy(ctx, NULL, b, 1, NULL, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_copy(ctx, a, NULL, 1, NULL, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_copy(ctx, NULL, NULL, 0, NULL, NULL), FP8_OK);
+    assert_int_equal(fp8_device_copy(t->ctx, NULL, b, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_copy(t->ctx, a, NULL, 1, NULL, NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_copy(t->ctx, NULL, NULL, 0, NULL, NULL), FP8_OK);
     assert_int_equal(fp8_device_wait(NULL, NULL, NULL), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_device_wait(ctx, fake_driver_stream(1), NULL), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_device_wait(t->ctx, fake_driver_stream(1), NULL), FP8_E_ARGUMENT);
     fp8_device_free(NULL, a);
-    fp8_device_free(ctx, NULL);
+    fp8_device_free(t->ctx, NULL);
 
     assert_int_equal(use_memory(cpu, NULL, NULL), FP8_OK);
     assert_int_equal(fp8_device_copy(cpu, b, a, 4, NULL, NULL), FP8_OK);
@@ -399,8 +374,6 @@ static void memory_calls_check_their_arguments(void **state)
     assert_int_equal(fp8_device_copy(cpu, b, a, 4, a, NULL), FP8_E_ARGUMENT);
     assert_int_equal(fp8_device_wait(cpu, a, NULL), FP8_E_ARGUMENT);
     fp8_context_free(cpu);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* Work that failed on the device is told by a later call. */
@@ -411,9 +384,8 @@ static void a_device_that_failed_is_told_later(void **state)
                                           "cuMemcpyAsync"};
     for (int i = fp8_cuda_has_kernels() ? 0 : 1; i < 3; i++) {
         fake_driver *fake = fake_driver_reset();
-        fp8_context *ctx;
+        fp8_context *ctx = fake_context();
         fp8_error err;
-        assert_int_equal(create(0, &ctx, NULL), FP8_OK);
         fake->fail_name = tellers[i];
         fake->fail_with = 719;
         const fp8_status status = i ? use_memory(ctx, NULL, &err) : dequantize(ctx, NULL, &err);
@@ -429,14 +401,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_of_the_device_are_loaded_and_let_go),
         cmocka_unit_test(a_missing_kernel_is_named),
-        cmocka_unit_test(requests_find_their_kernels),
+        fake_test(requests_find_their_kernels),
         cmocka_unit_test(every_call_of_an_operation_fails_once),
         cmocka_unit_test(a_policy_that_needs_an_answer_waits),
-        cmocka_unit_test(launches_carry_what_they_are_given),
+        fake_test(launches_carry_what_they_are_given),
         cmocka_unit_test(tiles_are_divided_exactly),
-        cmocka_unit_test(memory_and_streams_of_others_are_refused),
+        fake_test(memory_and_streams_of_others_are_refused),
         cmocka_unit_test(memory_for_a_while_fails_at_every_call),
-        cmocka_unit_test(memory_calls_check_their_arguments),
+        fake_test(memory_calls_check_their_arguments),
         cmocka_unit_test(a_device_that_failed_is_told_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

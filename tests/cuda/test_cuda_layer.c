@@ -110,28 +110,22 @@ static void every_call_fails_once(void **state)
 
 static void memory_that_cannot_be_pinned_is_plain(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fake->fail_name = "cuMemHostAlloc";
-    assert_done(live(ctx, &err));
-    assert_int_equal(fake->pinned, 0);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    fake_start *t = *state;
+    t->fake->fail_name = "cuMemHostAlloc";
+    assert_done(live(t->ctx, &err));
+    assert_int_equal(t->fake->pinned, 0);
 }
 
 static void a_reload_stays_in_place(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
+    fake_start *t = *state;
     const fp8_layer_desc d = desc_of(N, K);
     const fp8_linear *before, *after;
     fp8_layer *layer;
     fp8_load *load;
     fp8_tensor w = made_matrix(FP8_E4M3FN, N, K, 1);
-    assert_done(fp8_layer_create(ctx, &d, &layer, &err));
-    assert_done(fp8_load_create(ctx, NULL, &load, &err));
+    assert_done(fp8_layer_create(t->ctx, &d, &layer, &err));
+    assert_done(fp8_load_create(t->ctx, NULL, &load, &err));
     assert_done(write_all(load, layer, &w, &err));
     assert_done(fp8_layer_acquire(layer, 0, &before, &err));
     const void *codes = before->cuda->codes, *scales = before->cuda->scales;
@@ -141,51 +135,45 @@ static void a_reload_stays_in_place(void **state)
     assert_ptr_equal(before, after);
     assert_ptr_equal(codes, after->cuda->codes);
     assert_ptr_equal(scales, after->cuda->scales);
-    assert_int_equal(fake->memories, 1);
+    assert_int_equal(t->fake->memories, 1);
     fp8_layer_release(layer);
     fp8_load_free(load);
     fp8_layer_free(layer);
     free(w.data);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* High precision is quantized on its way: the device never holds it. */
 static void the_device_holds_the_linear_and_no_more(void **state)
 {
-    (void)state;
+    fake_start *t = *state;
     enum { ROWS = 70, COLS = 1 << 16 };
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
     const fp8_layer_desc d = desc_of(ROWS, COLS);
     fp8_layer *layer;
     fp8_load *load;
     fp8_layer_info info;
     fp8_tensor w = made_matrix(FP8_F32, ROWS, COLS, 1);
-    assert_done(fp8_layer_create(ctx, &d, &layer, &err));
-    assert_done(fp8_load_create(ctx, NULL, &load, &err));
+    assert_done(fp8_layer_create(t->ctx, &d, &layer, &err));
+    assert_done(fp8_load_create(t->ctx, NULL, &load, &err));
     assert_done(write_all(load, layer, &w, &err));
     assert_int_equal(fp8_layer_get_info(layer, &info), FP8_OK);
     assert_int_equal(info.code_bytes, (uint64_t)ROWS * COLS);
-    assert_true(fake->most <= (long long)(info.code_bytes + info.scale_bytes + info.other_bytes));
-    assert_int_equal(fake->most, fake->bytes);
-    assert_true(fake->pinned <= 2);
+    assert_true(t->fake->most <=
+                (long long)(info.code_bytes + info.scale_bytes + info.other_bytes));
+    assert_int_equal(t->fake->most, t->fake->bytes);
+    assert_true(t->fake->pinned <= 2);
     fp8_layer_invalidate(layer, NULL);
     assert_done(fp8_layer_set_source(layer, &w, NULL, 1, &err));
-    assert_int_equal(fake->most, fake->bytes);
+    assert_int_equal(t->fake->most, t->fake->bytes);
     fp8_load_free(load);
     fp8_layer_free(layer);
     free(w.data);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* A layer on the CPU cannot read what a source on a device holds. */
 static void a_clone_elsewhere_has_a_source_of_its_own(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context(), *cpu;
+    fake_start *t = *state;
+    fp8_context *cpu;
     fp8_layer_desc d = desc_of(N, K);
     fp8_layer *layer, *here, *there;
     fp8_layer_info info;
@@ -194,9 +182,9 @@ static void a_clone_elsewhere_has_a_source_of_its_own(void **state)
     d.lazy = 1;
     const fp8_tensor w = fp8_matrix(fake_driver_memory(0), FP8_BF16, N, K);
     assert_done(fp8_context_create(NULL, &cpu, &err));
-    assert_done(fp8_layer_create(ctx, &d, &layer, &err));
+    assert_done(fp8_layer_create(t->ctx, &d, &layer, &err));
     assert_done(fp8_layer_set_source(layer, &w, NULL, 1, &err));
-    assert_done(fp8_layer_clone(layer, ctx, &there, &err));
+    assert_done(fp8_layer_clone(layer, t->ctx, &there, &err));
     assert_int_equal(fp8_layer_get_info(there, &info), FP8_OK);
     assert_int_equal(info.source_bytes, 0);
     assert_done(fp8_layer_clone(layer, cpu, &here, &err));
@@ -206,18 +194,16 @@ static void a_clone_elsewhere_has_a_source_of_its_own(void **state)
     fp8_layer_free(there);
     fp8_layer_free(layer);
     fp8_context_free(cpu);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_fails_once),
-        cmocka_unit_test(memory_that_cannot_be_pinned_is_plain),
-        cmocka_unit_test(a_reload_stays_in_place),
-        cmocka_unit_test(the_device_holds_the_linear_and_no_more),
-        cmocka_unit_test(a_clone_elsewhere_has_a_source_of_its_own),
+        fake_test(memory_that_cannot_be_pinned_is_plain),
+        fake_test(a_reload_stays_in_place),
+        fake_test(the_device_holds_the_linear_and_no_more),
+        fake_test(a_clone_elsewhere_has_a_source_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

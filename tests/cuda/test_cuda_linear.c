@@ -21,12 +21,6 @@ enum { N = 70, K = 50, M = 5 };
 static uint8_t codes[N * K];
 static float scales[N], bias[N];
 
-/* A matrix on device 0 of the fake, `at` bytes from the beginning of its memory. */
-static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
-{
-    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
-}
-
 /* Weight-only, a scale a channel, of which all but the first are 1, from the host; X is left in
  * bf16. */
 static fp8_status create_with(float first, const fp8_context *ctx, fp8_linear **out, fp8_error *err)
@@ -92,34 +86,28 @@ static void every_call_fails_once(void **state)
 
 static void a_run_is_one_launch_in_the_stream(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_error err;
     fp8_gemm_args args;
     if (!fp8_cuda_has_kernels())
         skip();
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
-    fake->argument_bytes = sizeof args;
-    fake->launches = 0;
-    const int memories = fake->memories;
-    assert_int_equal(run(linear, fake_driver_stream(0), &err), FP8_OK);
-    assert_int_equal(fake->launches, 1);
-    assert_int_equal(fake->memories, memories);
-    assert_ptr_equal(fake->stream, fake_driver_stream(0));
-    assert_string_equal(fake->kernel, "gemm_plain");
-    assert_int_equal(fake->grid, 2);
-    memcpy(&args, fake->arguments, sizeof args);
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
+    t->fake->argument_bytes = sizeof args;
+    t->fake->launches = 0;
+    const int memories = t->fake->memories;
+    assert_int_equal(run(t->linear, fake_driver_stream(0), &err), FP8_OK);
+    assert_int_equal(t->fake->launches, 1);
+    assert_int_equal(t->fake->memories, memories);
+    assert_ptr_equal(t->fake->stream, fake_driver_stream(0));
+    assert_string_equal(t->fake->kernel, "gemm_plain");
+    assert_int_equal(t->fake->grid, 2);
+    memcpy(&args, t->fake->arguments, sizeof args);
     assert_int_equal(args.m, M);
     assert_int_equal(args.n, N);
     assert_int_equal(args.k, K);
-    assert_int_equal(args.w.elements.row, linear->cuda->ld);
+    assert_int_equal(args.w.elements.row, t->linear->cuda->ld);
     assert_int_equal(args.w.scales.row, 1);
-    assert_ptr_equal(args.bias, linear->cuda->bias);
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    assert_ptr_equal(args.bias, t->linear->cuda->bias);
 }
 
 /* ---- X and Y as callers have them ---- */
@@ -161,63 +149,55 @@ static fp8_status run_with_stride(const fp8_linear *linear, fp8_dtype dtype, int
  * Y is stored without them. */
 static void rows_that_bulk_copies_cannot_take_are_left_to_others(void **state)
 {
-    (void)state;
+    fake_start *t = *state;
     static const int64_t strides[] = {-SIDE, 0, 16, (int64_t)1 << 40};
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
     fp8_error err;
     if (!fp8_cuda_has_kernels())
         skip();
     for (int wide = 0; wide < 2; wide++) {
-        fp8_linear *linear = create_square(ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
+        fp8_linear *linear =
+            create_square(t->ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
         const fp8_dtype dtype = wide ? FP8_BF16 : FP8_E4M3FN;
         assert_int_equal(run_with_stride(linear, dtype, ROWS, SIDE, SIDE, &err), FP8_OK);
-        assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8) != 0, 1);
+        assert_int_equal(strncmp(t->fake->kernel, "gemm_mma", 8) != 0, 1);
         for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
             assert_int_equal(run_with_stride(linear, dtype, ROWS, strides[i], SIDE, &err), FP8_OK);
-            assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8), 0);
+            assert_int_equal(strncmp(t->fake->kernel, "gemm_mma", 8), 0);
         }
         assert_int_equal(run_with_stride(linear, dtype, 200, SIDE, -SIDE, &err), FP8_OK);
-        assert_int_equal(strncmp(fake->kernel, "gemm_mma", 8) != 0, 1);
+        assert_int_equal(strncmp(t->fake->kernel, "gemm_mma", 8) != 0, 1);
         fp8_linear_free(linear);
     }
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* The stride of one row steps nowhere. */
 static void one_row_may_have_any_stride(void **state)
 {
-    (void)state;
+    fake_start *t = *state;
     static const int64_t strides[] = {1, 0, -7, INT64_MAX, INT64_MIN};
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
     fp8_error err;
-    char kernel[sizeof fake->kernel];
+    char kernel[sizeof t->fake->kernel];
     if (!fp8_cuda_has_kernels())
         skip();
     for (int wide = 0; wide < 2; wide++) {
-        fp8_linear *linear = create_square(ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
+        fp8_linear *linear =
+            create_square(t->ctx, wide ? FP8_ACTIVATION_NONE : FP8_ACTIVATION_CODES);
         const fp8_dtype dtype = wide ? FP8_BF16 : FP8_E4M3FN;
         assert_int_equal(run_with_stride(linear, dtype, 1, SIDE, SIDE, &err), FP8_OK);
-        memcpy(kernel, fake->kernel, sizeof kernel);
+        memcpy(kernel, t->fake->kernel, sizeof kernel);
         for (size_t i = 0; i < sizeof strides / sizeof *strides; i++) {
             assert_int_equal(run_with_stride(linear, dtype, 1, strides[i], strides[i], &err),
                              FP8_OK);
-            assert_string_equal(fake->kernel, kernel);
+            assert_string_equal(t->fake->kernel, kernel);
         }
         fp8_linear_free(linear);
     }
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* Y of more tiles than 32 bits count is left to the kernels that count in 64. */
 static void too_many_tiles_are_left_to_others(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
+    fake_start *t = *state;
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     fp8_candidate first;
     fp8_error err;
@@ -228,102 +208,82 @@ static void too_many_tiles_are_left_to_others(void **state)
     for (int scaled = 0; scaled < 2; scaled++) {
         desc.activation = scaled ? FP8_ACTIVATION_DYNAMIC : FP8_ACTIVATION_NONE;
         for (int many = 0; many < 2; many++) {
-            assert_int_equal(fp8_explain(ctx, &desc, many ? most : 4096, most, 16, FP8_BF16,
+            assert_int_equal(fp8_explain(t->ctx, &desc, many ? most : 4096, most, 16, FP8_BF16,
                                          FP8_E4M3FN, 0, &first, &err),
                              FP8_OK);
             assert_string_equal(first.isa, many ? "sm_80" : "sm_90a");
             assert_int_equal(first.chosen, 1);
         }
     }
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 /* Without columns no product of sizes tells that there are too many. */
 static void too_many_rows_have_no_workspace(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
+    fake_start *t = *state;
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
-    fp8_linear *linear;
     fp8_error err;
     uint64_t bytes;
     const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, 0), s = fp8_matrix(scales, FP8_F32, 1, 0);
     desc.activation = FP8_ACTIVATION_DYNAMIC;
-    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err), FP8_OK);
-    assert_int_equal(fp8_linear_workspace(linear, 1 << 20, &bytes, &err), FP8_OK);
-    assert_int_equal(fp8_linear_workspace(linear, INT64_MAX, &bytes, &err), FP8_E_SHAPE);
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    assert_int_equal(fp8_linear_create(t->ctx, &desc, &w, &s, NULL, &t->linear, &err), FP8_OK);
+    assert_int_equal(fp8_linear_workspace(t->linear, 1 << 20, &bytes, &err), FP8_OK);
+    assert_int_equal(fp8_linear_workspace(t->linear, INT64_MAX, &bytes, &err), FP8_E_SHAPE);
 }
 
 static void sizes_are_those_of_the_device(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_linear_info info;
     fp8_error err;
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
-    assert_int_equal(fp8_linear_get_info(linear, &info), FP8_OK);
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
+    assert_int_equal(fp8_linear_get_info(t->linear, &info), FP8_OK);
     assert_int_equal(info.code_bytes, N * 64);
     assert_int_equal(info.scale_bytes, sizeof scales);
     assert_true(info.other_bytes >= 2 * sizeof scales && info.other_bytes < 4096);
-    assert_int_equal(fake->memories, 1);
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
+    assert_int_equal(t->fake->memories, 1);
 }
 
 static void what_a_run_cannot_do_is_refused(void **state)
 {
-    (void)state;
-    fake_driver *fake = fake_driver_reset();
-    fp8_context *ctx = fake_context();
-    fp8_linear *linear;
+    fake_start *t = *state;
     fp8_error err;
     uint16_t host[M * N];
     fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
     const fp8_tensor w = fp8_matrix(codes, FP8_E4M3FN, N, K),
                      one = fp8_matrix(scales, FP8_F32, 1, 1);
-    assert_int_equal(create(ctx, &linear, &err), FP8_OK);
+    assert_int_equal(create(t->ctx, &t->linear, &err), FP8_OK);
     fp8_tensor x = on_device(0, FP8_BF16, M, K), y = fp8_matrix(host, FP8_BF16, M, N);
     void *space = (char *)fake_driver_memory(0) + (1 << 20);
-    assert_int_equal(fp8_linear_run(linear, &x, NULL, &y, space, 1 << 16, NULL, &err),
+    assert_int_equal(fp8_linear_run(t->linear, &x, NULL, &y, space, 1 << 16, NULL, &err),
                      FP8_E_ARGUMENT);
     assert_non_null(strstr(err.msg, "y is no memory that cuda:0 can read"));
     y = on_device(1 << 16, FP8_BF16, M, N);
-    assert_int_equal(fp8_linear_run(linear, &x, NULL, &y, host, sizeof host, NULL, &err),
+    assert_int_equal(fp8_linear_run(t->linear, &x, NULL, &y, host, sizeof host, NULL, &err),
                      FP8_E_ARGUMENT);
-    assert_int_equal(run(linear, fake_driver_stream(1), &err), FP8_E_ARGUMENT);
-    assert_int_equal(fp8_linear_run(linear, &x, &one, &y, space, 1 << 16, NULL, &err),
+    assert_int_equal(run(t->linear, fake_driver_stream(1), &err), FP8_E_ARGUMENT);
+    assert_int_equal(fp8_linear_run(t->linear, &x, &one, &y, space, 1 << 16, NULL, &err),
                      FP8_E_ARGUMENT);
     desc.activation = FP8_ACTIVATION_DYNAMIC;
     desc.x.nan = FP8_NAN_REFUSE;
-    assert_int_equal(fp8_linear_check(ctx, &desc, &w, &one, NULL, &err), FP8_OK);
+    assert_int_equal(fp8_linear_check(t->ctx, &desc, &w, &one, NULL, &err), FP8_OK);
     fp8_linear *other;
-    assert_int_equal(create_with(0, ctx, &other, &err), FP8_E_SCALE);
+    assert_int_equal(create_with(0, t->ctx, &other, &err), FP8_E_SCALE);
     assert_int_equal(err.pos, 0);
     assert_null(other);
-    fp8_linear_free(linear);
-    fp8_context_free(ctx);
-    nothing_is_left(fake);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_fails_once),
-        cmocka_unit_test(a_run_is_one_launch_in_the_stream),
-        cmocka_unit_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
-        cmocka_unit_test(one_row_may_have_any_stride),
-        cmocka_unit_test(too_many_tiles_are_left_to_others),
-        cmocka_unit_test(too_many_rows_have_no_workspace),
-        cmocka_unit_test(sizes_are_those_of_the_device),
-        cmocka_unit_test(what_a_run_cannot_do_is_refused),
+        fake_test(a_run_is_one_launch_in_the_stream),
+        fake_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
+        fake_test(one_row_may_have_any_stride),
+        fake_test(too_many_tiles_are_left_to_others),
+        fake_test(too_many_rows_have_no_workspace),
+        fake_test(sizes_are_those_of_the_device),
+        fake_test(what_a_run_cannot_do_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

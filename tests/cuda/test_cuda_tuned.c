@@ -20,7 +20,7 @@
 /* cmocka.h needs some of the above. */
 #include <cmocka.h>
 
-#include "cuda/nothing_left.h"
+#include "cuda/fake_fixture.h"
 
 #define HEAD "fp8-tuned 1\ndevice NVIDIA H100 80GB HBM3\ndriver 13000\n"
 
@@ -401,11 +401,6 @@ static void what_is_built_in_can_be_done(void **state)
 }
 
 /* ---- kernels by name ---- */
-
-static fp8_tensor on_device(uint64_t at, fp8_dtype dtype, int64_t rows, int64_t cols)
-{
-    return fp8_matrix((char *)fake_driver_memory(0) + at, dtype, rows, cols);
-}
 
 static fp8_status run_kernel(const fp8_linear *linear, const char *kernel, fp8_dtype y_dtype,
                              fp8_error *err)
