@@ -13,6 +13,7 @@ enum { MOST_CANDIDATES = 256 };
 
 typedef struct candidate {
     cli_gpu_linear *linear;
+    bool whole;
     const char *kernel;
     bool chosen;
     double tried; /* seconds */
@@ -20,6 +21,7 @@ typedef struct candidate {
 
 typedef struct tuning {
     cli_gpu *gpu;
+    bool whole; /* from bf16 that is quantized */
     cli_gpu_linear linear;
     candidate candidates[MOST_CANDIDATES];
     cli_series series[MOST_CANDIDATES]; /* of the candidate of the same number */
@@ -31,8 +33,9 @@ static fp8_status enqueue(void *arg, int64_t i, void *stream, fp8_error *err)
 {
     const candidate *c = arg;
     cli_gpu_linear *l = c->linear;
-    return fp8_linear_run_kernel(l->product[i % l->copies], c->kernel, &l->x,
-                                 cli_gpu_linear_x_scales(l), &l->y, l->workspace,
+    return fp8_linear_run_kernel((c->whole ? l->whole : l->product)[i % l->copies], c->kernel,
+                                 c->whole ? &l->x_high : &l->x,
+                                 c->whole ? NULL : cli_gpu_linear_x_scales(l), &l->y, l->workspace,
                                  l->workspace_bytes, stream, err);
 }
 
@@ -42,16 +45,18 @@ static fp8_status find_candidates(tuning *t, fp8_error *err)
 {
     const cli_gpu_linear *l = &t->linear;
     const cli_shape *s = &l->shape;
-    const fp8_linear_desc desc = cli_linear_desc(l->scheme, cli_linear_product(l->scheme));
+    const fp8_linear_desc desc = cli_linear_desc(
+        l->scheme, t->whole ? FP8_ACTIVATION_DYNAMIC : cli_linear_product(l->scheme));
+    const fp8_dtype x = (t->whole ? &l->x_high : &l->x)->dtype;
     fp8_candidate found;
     fp8_status status = FP8_OK;
     for (int64_t i = 0; t->count < MOST_CANDIDATES; i++) {
-        status =
-            fp8_explain(l->ctx, &desc, s->m, s->n, s->k, l->x.dtype, FP8_E4M3FN, i, &found, err);
+        status = fp8_explain(l->ctx, &desc, s->m, s->n, s->k, x, FP8_E4M3FN, i, &found, err);
         if (status != FP8_OK)
             break;
         if (strcmp(found.isa, "sm_90a") == 0)
-            t->candidates[t->count++] = (candidate){&t->linear, found.kernel, found.chosen != 0, 0};
+            t->candidates[t->count++] =
+                (candidate){&t->linear, t->whole, found.kernel, found.chosen != 0, 0};
     }
     return status == FP8_E_NOT_FOUND ? FP8_OK : status;
 }
@@ -114,13 +119,15 @@ static fp8_status time_all(tuning *t, double seconds, cli_tune_result *out, fp8_
 }
 
 fp8_status cli_tune_case(const fp8_context *ctx, cli_gpu *gpu, const cli_linear_scheme *scheme,
-                         cli_shape shape, double seconds, cli_tune_result *out, fp8_error *err)
+                         bool whole, cli_shape shape, double seconds, cli_tune_result *out,
+                         fp8_error *err)
 {
     *out = (cli_tune_result){0};
     tuning *t = calloc(1, sizeof *t);
     if (t == NULL)
         return cli_bench_fail(err, FP8_E_NO_MEMORY, "tune: no memory");
     t->gpu = gpu;
+    t->whole = whole;
     fp8_status status = cli_gpu_linear_make(&t->linear, ctx, gpu, scheme, shape, false, err);
     if (status == FP8_OK)
         status = find_candidates(t, err);

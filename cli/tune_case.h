@@ -16,9 +16,11 @@ typedef struct cli_tune_result {
     int candidates, timed; /* all; those that were timed in rounds, near the fastest by one try */
 } cli_tune_result;
 
-/* A kernel that fails fails all of it, and the message names it. Errors: those of
+/* whole: from bf16, by a scheme that quantizes X, which is timed, too; else from what is
+ * multiplied. A kernel that fails fails all of it, and the message names it. Errors: those of
  * fp8_linear_create and fp8_linear_run_kernel, DEVICE. */
 fp8_status cli_tune_case(const fp8_context *ctx, cli_gpu *gpu, const cli_linear_scheme *scheme,
-                         cli_shape shape, double seconds, cli_tune_result *out, fp8_error *err);
+                         bool whole, cli_shape shape, double seconds, cli_tune_result *out,
+                         fp8_error *err);
 
 #endif

@@ -14,13 +14,20 @@
 #define DEFAULT_SECONDS 0.02
 
 /* Schemes among whose kernels there is a choice, and what the file calls them; the first ones are
- * measured where none is asked for. */
+ * measured where none is asked for. Whole: from bf16, which kernels for few rows can quantize. */
 static const struct {
     const char *scheme, *kind;
-} kinds[] = {{"gemm", "channel"},  {"block", "block"},     {"w8a16", "wide_channel"},
-             {"mxfp8", "wide_mx"}, {"channel", "channel"}, {"tensor", "channel"},
-             {"fast", "fast"}};
-enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 4 };
+    bool whole;
+} kinds[] = {{"gemm", "channel", false},
+             {"block", "block", false},
+             {"channel", "whole_channel", true},
+             {"block", "whole_block", true},
+             {"w8a16", "wide_channel", false},
+             {"mxfp8", "wide_mx", false},
+             {"channel", "channel", false},
+             {"tensor", "channel", false},
+             {"fast", "fast", false}};
+enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 6, MOST_WHOLE_ROWS = 16 };
 
 typedef struct tune {
     const fp8_context *ctx;
@@ -37,13 +44,13 @@ const char *cli_tune_scheme(int64_t i)
     return i >= 0 && i < KINDS ? kinds[i].scheme : NULL;
 }
 
-static void report(const tune *t, const char *scheme, const cli_shape *shape,
-                   const cli_tune_result *r)
+static void report(const tune *t, int kind, const cli_shape *shape, const cli_tune_result *r)
 {
     char name[CLI_SHAPE_NAME];
     cli_fields_begin(t->json, NULL, "tune");
     cli_field_text(t->json, "shape", cli_shape_name(name, shape));
-    cli_field_text(t->json, "scheme", scheme);
+    cli_field_text(t->json, "scheme", kinds[kind].scheme);
+    cli_field_text(t->json, "kind", kinds[kind].kind);
     cli_field_text(t->json, "kernel", r->kernel);
     cli_field_real(t->json, "us", r->seconds * 1e6);
     cli_field_text(t->json, "before", r->chosen);
@@ -59,9 +66,11 @@ static int tune_one(tune *t, int kind, const cli_shape *shape)
     const cli_linear_scheme *scheme = cli_linear_scheme_find(kinds[kind].scheme);
     const double seconds = t->args->seconds > 0 ? t->args->seconds : DEFAULT_SECONDS;
     cli_tune_result result;
-    if (shape->m * shape->n * shape->k == 0 || cli_tune_has(&t->rows, kinds[kind].kind, shape))
+    if (shape->m * shape->n * shape->k == 0 || cli_tune_has(&t->rows, kinds[kind].kind, shape) ||
+        (kinds[kind].whole && shape->m > MOST_WHOLE_ROWS))
         return CLI_DONE;
-    if (cli_tune_case(t->ctx, &t->gpu, scheme, *shape, seconds, &result, &t->err) != FP8_OK)
+    if (cli_tune_case(t->ctx, &t->gpu, scheme, kinds[kind].whole, *shape, seconds, &result,
+                      &t->err) != FP8_OK)
         return cli_fail(&t->err, 0, "");
     if (result.kernel == NULL) {
         char name[CLI_SHAPE_NAME], text[160];
@@ -70,7 +79,7 @@ static int tune_one(tune *t, int kind, const cli_shape *shape)
         cli_warning(text);
         return CLI_DONE;
     }
-    report(t, scheme->name, shape, &result);
+    report(t, kind, shape, &result);
     const int64_t ns = (int64_t)(result.seconds * 1e9 + 0.5);
     return cli_tune_add(&t->rows,
                         &(cli_tune_row){kinds[kind].kind, result.kernel, *shape, ns > 0 ? ns : 1});

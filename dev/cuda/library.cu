@@ -149,9 +149,8 @@ static int sweep(FILE *f)
             int chosen[16];
             const int count = worth(&first, kind, line + words, chosen);
             for (int c = 0; c < count; c++) {
-                char name[50];
-                version_name(chosen[c], inside ? name + 2 : name);
-                if (inside) memcpy(name, "q_", 2);
+                char name[48];
+                version_name(chosen[c], name);
                 poison(&p);
                 NEED(version_launch(g_ctx, chosen[c], &first, g_stream, &g_err));
                 cases_in_all++;

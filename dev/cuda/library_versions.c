@@ -20,9 +20,7 @@ int version_count(void)
 
 void version_name(int i, char name[48])
 {
-    const fp8_sm90_version *v = fp8_sm90_at((size_t)i);
-    const char *function = fp8_cuda_kernel_at(v->kernel)->function + strlen("gemm_");
-    snprintf(name, 48, v->small ? "%s_%d" : "%s", function, v->per_sm);
+    snprintf(name, 48, "%s", fp8_sm90_at((size_t)i)->name + strlen("gemm_"));
 }
 
 int version_is_fast(int i)
@@ -32,16 +30,15 @@ int version_is_fast(int i)
 
 static fp8_sm90_problem problem_of(const version_product *p)
 {
-    return (fp8_sm90_problem){.m = p->m, .n = p->n, .k = p->k, .block = p->block, .fast = true};
+    return (fp8_sm90_problem){
+        .m = p->m, .n = p->n, .k = p->k, .block = p->block, .fast = true, .whole = p->quantize};
 }
 
 float version_estimate(const fp8_context *ctx, int i, const version_product *p)
 {
     const fp8_sm90_problem problem = problem_of(p);
     const fp8_sm90_version *v = fp8_sm90_at((size_t)i);
-    if (p->quantize && !(v->quantizing && p->m <= v->cols))
-        return -1;
-    return fp8_sm90_estimate(ctx->cuda, v, &problem);
+    return v->quantizes == p->quantize ? fp8_sm90_estimate(ctx->cuda, v, &problem) : -1;
 }
 
 /* X in bf16 as it is quantized, by rows or 1x128. */

@@ -11,7 +11,10 @@ import re
 HERE = pathlib.Path(__file__).resolve().parent
 OUT = HERE / "../../src/backend/cuda/measured.inc"
 FAST, CHANNEL, BLOCK = 0, 1, 2  # the column "kind" of a CASE line
-ALLOWED = {"CHANNEL": (CHANNEL,), "BLOCK": (BLOCK,), "FAST": (FAST, CHANNEL)}  # sums in fp32 do where those in 13 bits do
+WHOLE_CHANNEL, WHOLE_BLOCK = 3, 4  # from bf16, by fp8 tune alone
+KINDS = {"fast": FAST, "channel": CHANNEL, "block": BLOCK, "whole_channel": WHOLE_CHANNEL, "whole_block": WHOLE_BLOCK}
+ALLOWED = {"CHANNEL": (CHANNEL,), "BLOCK": (BLOCK,), "FAST": (FAST, CHANNEL),  # sums in fp32 do where those in 13 bits do
+           "WHOLE_CHANNEL": (WHOLE_CHANNEL,), "WHOLE_BLOCK": (WHOLE_BLOCK,)}
 
 
 def is_there(version):
@@ -41,7 +44,7 @@ def take_tuned(path, cells):
             continue
         fields = dict(word.split("=") for word in line.split()[1:])
         m, n, k = map(int, fields["shape"].split("x"))
-        kind = {"gemm": CHANNEL, "block": BLOCK, "fast": FAST}.get(fields["scheme"])
+        kind = KINDS.get(fields.get("kind") or {"gemm": "channel"}.get(fields["scheme"], fields["scheme"]))
         if kind is None:
             continue  # what the sweep does not time: the model's choice
         others = [case for case in cells[n, k, m] if case[0] != kind]

@@ -29,7 +29,8 @@ static fp8_status tune(cli_tune_result *result, fp8_error *err)
         return status;
     status = cli_gpu_open(&gpu, 0, err);
     if (status == FP8_OK)
-        status = cli_tune_case(ctx, &gpu, cli_linear_scheme_find("gemm"), shape, 1e-4, result, err);
+        status = cli_tune_case(ctx, &gpu, cli_linear_scheme_find("gemm"), false, shape, 1e-4,
+                               result, err);
     cli_gpu_close(&gpu);
     fp8_context_free(ctx);
     return status;

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -123,6 +124,42 @@ static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
     return candidate;
 }
 
+/* What is chosen for 12 rows of X in that dtype, quantized if it is in 16 bits. */
+static fp8_candidate chosen_for(const fp8_context *ctx, fp8_dtype x)
+{
+    fp8_linear_desc desc = desc_of(false);
+    fp8_candidate candidate;
+    desc.activation = x == FP8_E4M3FN ? FP8_ACTIVATION_CODES : FP8_ACTIVATION_DYNAMIC;
+    assert_int_equal(fp8_explain(ctx, &desc, 12, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
+    assert_true(candidate.chosen);
+    return candidate;
+}
+
+/* From X in bf16 and fp16, not from codes, and not from fp32, which no version quantizes. */
+static void a_file_settles_what_quantizes(void **state)
+{
+    static const char *const names[] = {"gemm_small_quantize_channel_64x16_4_2",
+                                        "gemm_small_channel_64x16_4_2"};
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    if (!fp8_cuda_has_kernels())
+        skip();
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        snprintf(text, sizeof text, HEAD "whole_channel 256 512 16 %s 6100\n", names[i]);
+        fp8_context *ctx = with(text);
+        static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F16, FP8_E4M3FN, FP8_F32};
+        for (int d = 0; d < 4; d++) {
+            const fp8_candidate c = chosen_for(ctx, dtypes[d]);
+            assert_int_equal(strstr(c.reason, "measured 6.1 us (by the file)") != NULL, d < 2);
+            assert_int_equal(d < 2 && strcmp(c.kernel, names[i]), 0);
+            assert_int_equal(d >= 2 && strstr(c.reason, "quantizes x"), 0);
+        }
+        fp8_context_free(ctx);
+    }
+    nothing_is_left(fake);
+}
+
 /* One line for X in bf16 and in fp16. */
 static void a_file_settles_the_wide_kernels(void **state)
 {
@@ -192,7 +229,8 @@ static const struct {
     {"fp8-tuned 1\ndevice NVIDIA H100 80GB HBM3\ndriver 580.1\n", FP8_E_FORMAT,
      "line 3: must be driver and its version"},
     {HEAD "\n", FP8_E_FORMAT,
-     "line 4: must begin with channel, block, fast or wide_ and channel, mx or block"},
+     "line 4: must begin with channel, block, fast, whole_ and channel or block, or wide_ and "
+     "channel, mx or block"},
     {HEAD "tensor 1 1 1 a 1\n", FP8_E_FORMAT, "line 4: must begin with"},
     {HEAD "channel\n", FP8_E_FORMAT, "line 4: must begin with"},
     {HEAD "channel  256 512 16 a 1\n", FP8_E_FORMAT, "line 4: N must be a number from 1 to"},
@@ -362,8 +400,9 @@ static void names_are_unique(void **state)
     const fp8_sm90_version *v;
     for (size_t i = 0; (v = fp8_sm90_at(i)); i++) {
         const char *function = fp8_cuda_kernel_at(v->kernel)->function;
+        const size_t dtype = v->quantizes ? strlen("_bf16") : 0; /* at its end */
         assert_ptr_equal(fp8_sm90_find(v->name), v);
-        assert_int_equal(strncmp(v->name, function, strlen(function)), 0);
+        assert_int_equal(strncmp(v->name, function, strlen(function) - dtype), 0);
     }
     assert_null(fp8_sm90_find("gemm_plain"));
 }
@@ -383,11 +422,13 @@ static void what_is_built_in_can_be_done(void **state)
         assert_true(t->count > 200);
         for (size_t i = 0; i < t->count && fp8_cuda_has_kernels(); i++) {
             const fp8_tuned_row *r = &t->rows[i];
-            const fp8_sm90_problem p = {.m = r->m,
-                                        .n = r->n,
-                                        .k = r->k,
-                                        .block = r->kind == FP8_TUNED_BLOCK,
-                                        .fast = r->kind == FP8_TUNED_FAST};
+            const fp8_sm90_problem p = {
+                .m = r->m,
+                .n = r->n,
+                .k = r->k,
+                .block = r->kind == FP8_TUNED_BLOCK || r->kind == FP8_TUNED_WHOLE_BLOCK,
+                .fast = r->kind == FP8_TUNED_FAST,
+                .whole = r->kind == FP8_TUNED_WHOLE_BLOCK || r->kind == FP8_TUNED_WHOLE_CHANNEL};
             if (fp8_sm90_choose(ctx->cuda, &p) != fp8_sm90_at((size_t)r->version))
                 fail_msg("%s: %s cannot do %d x %d x %d", names[card],
                          fp8_sm90_at((size_t)r->version)->name, r->m, r->n, r->k);
@@ -515,6 +556,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_file_settles_its_classes),
+        TEST(a_file_settles_what_quantizes),
         TEST(a_file_settles_the_wide_kernels),
         TEST(unknown_kernels_are_passed_over),
         TEST(an_unable_kernel_is_left_to_the_model),

@@ -172,8 +172,9 @@ static void product_free(product *o)
 }
 
 /* Y of a version on the host. */
-static fp8_tensor y_of(const product *o, const fp8_sm90_version *v, bool inside)
+static fp8_tensor y_of(const product *o, const fp8_sm90_version *v)
 {
+    const bool inside = v->quantizes;
     const int64_t bytes = (int64_t)o->p.m * o->p.n * 4;
     fp8_tensor y = fp8_matrix(malloc((size_t)bytes), FP8_F32, o->p.m, o->p.n);
     gpu_tensor there = gpu_tensor_new(gpu, &y, 1);
@@ -195,8 +196,7 @@ static fp8_tensor y_of(const product *o, const fp8_sm90_version *v, bool inside)
     gpu_need(fp8_sm90_launch(gpu->cuda, v, &o->p, &m, NULL, &err), &err);
     fp8_cuda_leave(gpu->cuda);
     if (fp8_device_wait(gpu, NULL, &err) != FP8_OK)
-        fail_msg("%s, [%d,%d,%d]: %s", fp8_cuda_kernel_at(v->kernel)->function, o->p.m, o->p.n,
-                 o->p.k, err.msg);
+        fail_msg("%s, [%d,%d,%d]: %s", v->name, o->p.m, o->p.n, o->p.k, err.msg);
     gpu_tensor_read(&there, &y);
     gpu_tensor_free(&there);
     return y;
@@ -209,14 +209,26 @@ static bool same(const fp8_tensor *a, const fp8_tensor *b, int64_t i)
     return fp8_bits_of_f32(x) == fp8_bits_of_f32(y) || (isnan(x) && isnan(y));
 }
 
+/* The version of the same tile, split and ring that multiplies codes: it is called so, without
+ * "quantize_". */
+static const fp8_sm90_version *twin_of(const fp8_sm90_version *v)
+{
+    static const char begin[] = "gemm_small_";
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", begin, v->name + strlen(begin) + strlen("quantize_"));
+    const fp8_sm90_version *twin = fp8_sm90_find(name);
+    assert_non_null(twin);
+    return twin;
+}
+
 static void compare(const product *o, const fp8_sm90_version *v, int data)
 {
-    fp8_tensor want = y_of(o, v, false), got = y_of(o, v, true);
+    fp8_tensor want = y_of(o, twin_of(v)), got = y_of(o, v);
     for (int64_t i = 0; i < (int64_t)o->p.m * o->p.n; i++)
         if (!same(&want, &got, i))
             fail_msg("%s, [%d,%d,%d], kind %d, %s, data %d: y[%lld] is %.9g, of codes %.9g",
-                     fp8_cuda_kernel_at(v->quantizing)->function, o->p.m, o->p.n, o->p.k,
-                     (int)(o->kind - kinds), fp8_dtype_name(o->x.t.dtype), data, (long long)i,
+                     v->name, o->p.m, o->p.n, o->p.k, (int)(o->kind - kinds),
+                     fp8_dtype_name(o->x.t.dtype), data, (long long)i,
                      (double)((float *)got.data)[i], (double)((float *)want.data)[i]);
     free(want.data);
     free(got.data);
@@ -229,7 +241,7 @@ static long check_product(const product *o, int data)
     fp8_sm90_plan plan;
     long cases = 0;
     for (size_t i = 0; (v = fp8_sm90_at(i)); i++)
-        if (v->block == o->p.block && v->quantizing && o->p.m <= v->cols &&
+        if (v->block == o->p.block && v->quantizes && o->p.m <= v->cols &&
             fp8_sm90_plan_small(gpu->cuda, v, &o->p, &plan)) {
             compare(o, v, data);
             cases++;

@@ -33,8 +33,8 @@ struct fp8_cuda_linear {
     fp8_dtype w_scale_dtype;
     float *bias;     /* [N], where the linear has one */
     float *x_static; /* the scale of FP8_ACTIVATION_STATIC */
-    /* Choices made before: m << 32 | number of the version + 1, or 0; of sm90.h or, where the plan
-     * is for those, of wide.h. Any thread may read and write them. */
+    /* Choices made before: fp8_cuda_linear_key << 32 | number of the version + 1, or 0; of sm90.h
+     * or, where the plan is for those, of wide.h. Any thread may read and write them. */
     _Atomic uint64_t choices[FP8_CUDA_CHOICES];
 };
 
@@ -44,17 +44,26 @@ static inline uint32_t fp8_cuda_linear_place(int32_t m)
     return ((uint32_t)m + (uint32_t)m / 16) % FP8_CUDA_CHOICES;
 }
 
-/* The version that was chosen for m > 0 rows before; past the last of any if none was. */
-static inline size_t fp8_cuda_linear_recall(const fp8_cuda_linear *l, int32_t m)
+/* What a choice was made for: m > 0 rows of X, as versions may quantize them or not (sm90.h), in
+ * fp16 or bf16 (wide.h). */
+static inline uint64_t fp8_cuda_linear_key(int32_t m, bool other)
+{
+    return 2 * (uint64_t)m + other;
+}
+
+/* The version that was chosen for that before; past the last of any if none was. */
+static inline size_t fp8_cuda_linear_recall(const fp8_cuda_linear *l, int32_t m, bool other)
 {
     const uint64_t found =
         atomic_load_explicit(&l->choices[fp8_cuda_linear_place(m)], memory_order_relaxed);
-    return found >> 32 == (uint64_t)m ? (uint32_t)found - 1 : SIZE_MAX;
+    return found >> 32 == fp8_cuda_linear_key(m, other) ? (uint32_t)found - 1 : SIZE_MAX;
 }
 
-static inline void fp8_cuda_linear_remember(fp8_cuda_linear *l, int32_t m, size_t version)
+static inline void fp8_cuda_linear_remember(fp8_cuda_linear *l, int32_t m, bool other,
+                                            size_t version)
 {
-    atomic_store_explicit(&l->choices[fp8_cuda_linear_place(m)], (uint64_t)m << 32 | (version + 1),
+    atomic_store_explicit(&l->choices[fp8_cuda_linear_place(m)],
+                          fp8_cuda_linear_key(m, other) << 32 | (version + 1),
                           memory_order_relaxed);
 }
 

@@ -32,9 +32,8 @@ typedef struct call {
     fp8_sm90_problem problem;
     const fp8_wide_version *wide; /* NULL: none of those either */
     fp8_wide_problem wide_problem;
-    void *room;                      /* of the workspace, for X in bf16 */
-    fp8_cuda_quantize_args quantize; /* X, if it is quantized */
-    bool inside;                     /* by the version */
+    void *room;      /* of the workspace, for X in bf16 */
+    fp8_quant quant; /* of X, if it is quantized */
     void *stream;
 } call;
 
@@ -152,19 +151,42 @@ static fp8_status read_scales(const call *c, fp8_sm90_scales *out, fp8_error *er
     return fp8_cuda_launch(c->device, FP8_CUDA_copy_elements, &shape, &args, c->stream, err);
 }
 
-/* As codes and scales, by the quantizer; or by the version itself. */
-static fp8_status quantize_x(call *c, fp8_error *err)
+/* How X[m, K] of that dtype is quantized. */
+static fp8_status prepare_quant(const fp8_linear_plan *p, fp8_dtype x, int64_t m, fp8_quant *out,
+                                fp8_error *err)
 {
-    fp8_quant q;
-    if (!quantizes(&c->linear->plan))
+    const fp8_dtype scale = p->desc.x.static_scales ? FP8_F32 : p->desc.x_scale;
+    return fp8_quant_prepare(out, &p->desc.x, x, p->desc.x_code, scale, m, p->k, err);
+}
+
+/* Whether there are versions that quantize so by themselves: few rows, in 16 bits, a scale a row or
+ * one for all, or 1x128. */
+static bool is_for_versions(const fp8_linear_plan *p, const fp8_quant *q)
+{
+    enum { MOST_ROWS = 16 };
+    const bool one = q->grid_rows == 1 && q->grid_cols == 1;
+    const bool rows = !q->desc.static_scales && q->unit_rows == 1;
+    return q->rows <= MOST_ROWS && q->code == FP8_E4M3FN && q->scale == FP8_F32 &&
+           (q->in == FP8_BF16 || q->in == FP8_F16) &&
+           (p->x_along_k ? rows && q->unit_cols == 128 : one || (rows && q->grid_cols == 1));
+}
+
+/* The same of X as it lies. */
+static bool may_be_inside(const call *c)
+{
+    const fp8_tensor *x = c->x;
+    return quantizes(&c->linear->plan) && is_for_versions(&c->linear->plan, &c->quant) &&
+           x->stride[1] == 1 && (uintptr_t)x->data % 16 == 0 &&
+           (x->shape[0] == 1 || x->stride[0] % 8 == 0);
+}
+
+/* As codes and scales, unless the version quantizes X. */
+static fp8_status quantize_x(const call *c, fp8_error *err)
+{
+    if (!quantizes(&c->linear->plan) || (c->version && c->version->quantizes))
         return FP8_OK;
-    FP8_TRY(fp8_quant_prepare(&q, &c->linear->plan.desc.x, c->x->dtype, c->codes.dtype,
-                              c->scales.dtype, c->x->shape[0], c->x->shape[1], err));
-    c->quantize = fp8_cuda_describe_quantize(&q, c->x, &c->codes, &c->scales);
-    c->inside = c->version && fp8_sm90_quantizes(c->device, c->version, &c->problem, &c->quantize);
-    return c->inside ? FP8_OK
-                     : fp8_cuda_enqueue_quantize(c->device, &q, c->x, &c->codes, &c->scales,
-                                                 c->stream, err);
+    return fp8_cuda_enqueue_quantize(c->device, &c->quant, c->x, &c->codes, &c->scales, c->stream,
+                                     err);
 }
 
 /* ---- the kernels of sm90.h ---- */
@@ -206,14 +228,16 @@ static const char *matrices_lack(const call *c, const fp8_tensor *y)
     return NULL;
 }
 
-static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m)
+static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m,
+                                   bool whole)
 {
     return (fp8_sm90_problem){.m = (int32_t)m,
                               .n = (int32_t)p->n,
                               .k = (int32_t)p->k,
                               .block = p->x_along_k,
                               .invariant = ctx->flags & FP8_BATCH_INVARIANT,
-                              .fast = p->desc.accumulation == FP8_ACCUMULATION_FAST};
+                              .fast = p->desc.accumulation == FP8_ACCUMULATION_FAST,
+                              .whole = whole};
 }
 
 /* The version for the problem, which costs as much as a launch to find, from the linear's memory of
@@ -221,12 +245,13 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
 static const fp8_sm90_version *choose_once(const call *c)
 {
     fp8_cuda_linear *l = c->linear->cuda;
-    const fp8_sm90_version *v = fp8_sm90_at(fp8_cuda_linear_recall(l, c->problem.m));
+    const fp8_sm90_problem *p = &c->problem;
+    const fp8_sm90_version *v = fp8_sm90_at(fp8_cuda_linear_recall(l, p->m, p->whole));
     if (v)
         return v;
-    v = fp8_sm90_choose(c->device, &c->problem);
+    v = fp8_sm90_choose(c->device, p);
     if (v)
-        fp8_cuda_linear_remember(l, c->problem.m, (size_t)(v - fp8_sm90_at(0)));
+        fp8_cuda_linear_remember(l, p->m, p->whole, (size_t)(v - fp8_sm90_at(0)));
     return v;
 }
 
@@ -255,7 +280,7 @@ static fp8_status choose(call *c, const fp8_tensor *y, fp8_error *err)
         lacks = matrices_lack(c, y);
     c->version = NULL;
     if (!lacks)
-        c->problem = problem_of(l->ctx, &l->plan, y->shape[0]);
+        c->problem = problem_of(l->ctx, &l->plan, y->shape[0], may_be_inside(c));
     if (c->wanted)
         FP8_TRY(take_wanted(c, lacks, err));
     else if (!lacks)
@@ -268,8 +293,10 @@ static fp8_status choose(call *c, const fp8_tensor *y, fp8_error *err)
 static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *err)
 {
     const fp8_linear *l = c->linear;
+    const bool inside = c->version->quantizes;
+    fp8_cuda_quantize_args quantize;
     fp8_sm90_matrices m = {
-        .quantize = c->inside ? &c->quantize : NULL,
+        .quantize = inside ? &quantize : NULL,
         .x = c->codes.data,
         .w = l->cuda->codes,
         .y = y->data,
@@ -279,7 +306,9 @@ static fp8_status multiply_fast(const call *c, const fp8_tensor *y, fp8_error *e
         .y_stride = y->stride[0],
         .scales = {.w = l->cuda->w_scale, .bias = l->has_bias ? l->cuda->bias : NULL},
     };
-    if (!c->inside)
+    if (inside)
+        quantize = fp8_cuda_describe_quantize(&c->quant, c->x, &c->codes, &c->scales);
+    else
         FP8_TRY(read_scales(c, &m.scales, err));
     return fp8_sm90_launch(c->device, c->version, &c->problem, &m, c->stream, err);
 }
@@ -298,6 +327,8 @@ static fp8_status enqueue(call *c, const fp8_tensor *y, void *workspace, fp8_err
 {
     if (c->linear->plan.x_is_scaled)
         place_x(c, workspace);
+    if (quantizes(&c->linear->plan))
+        FP8_TRY(prepare_quant(&c->linear->plan, c->x->dtype, c->x->shape[0], &c->quant, err));
     FP8_TRY(choose(c, y, err));
     place_read_scales(c);
     FP8_TRY(quantize_x(c, err));
@@ -359,11 +390,19 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
 
 /* ---- explain ---- */
 
+/* Whether a version may quantize X. */
+static bool explains_whole(const fp8_linear_plan *p, int64_t m, fp8_dtype x)
+{
+    fp8_quant q;
+    return quantizes(p) && prepare_quant(p, x, m, &q, NULL) == FP8_OK && is_for_versions(p, &q);
+}
+
 fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan *plan, int64_t m,
                                    fp8_dtype x, int64_t i, fp8_candidate *out, fp8_error *err)
 {
     const fp8_cuda_device *device = ctx->cuda;
-    const fp8_sm90_problem problem = problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX);
+    const fp8_sm90_problem problem =
+        problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX, explains_whole(plan, m, x));
     const fp8_cuda_kernel slower = fp8_mma_kernel(plan, quantizes(plan) ? plan->desc.x_code : x);
     const char *lacks = plan_lacks(device, plan);
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)

@@ -19,8 +19,7 @@ typedef struct fp8_sm90_version {
     int32_t stages, down, across, split, late;
     bool ahead;     /* large only, as the line before */
     int32_t per_sm; /* small: blocks for which the ring leaves room on an SM */
-    /* The same with X in bf16 that it quantizes, and fp16 next; 0: there is none. */
-    fp8_cuda_kernel quantizing;
+    bool quantizes; /* small, X: the kernel is for bf16, and next to it is the one for fp16 */
 } fp8_sm90_version;
 /* Version i; NULL past the last. Any thread. */
 const fp8_sm90_version *fp8_sm90_at(size_t i);
@@ -34,6 +33,7 @@ typedef struct fp8_sm90_problem {
     bool block;     /* scales 1x128 and 128x128; else by rows and channels */
     bool invariant; /* the choice must not depend on m */
     bool fast;      /* sums in 13 bits will do */
+    bool whole; /* X is in 16 bits, and a version may quantize it; others wait for a quantizer */
 } fp8_sm90_problem;
 
 /* Estimated time in us; negative: not for this problem, or not on this device; from
@@ -63,7 +63,7 @@ bool fp8_sm90_plan_small(const fp8_cuda_device *device, const fp8_sm90_version *
 
 /* Where the matrices of a problem lie; all checked. */
 typedef struct fp8_sm90_matrices {
-    const fp8_cuda_quantize_args *quantize; /* X as it is quantized by the kernel; NULL: x is codes
+    const fp8_cuda_quantize_args *quantize; /* X, for a version that quantizes it; else x is codes
                                                and scales.x theirs */
     const uint8_t *x, *w;
     void *y;
@@ -71,11 +71,6 @@ typedef struct fp8_sm90_matrices {
     int64_t x_stride, w_stride, y_stride; /* elements from row to row */
     fp8_sm90_scales scales;
 } fp8_sm90_matrices;
-
-/* Whether a version can quantize X of the problem itself, and does so as fast as a quantizer before
- * it: of up to 16 rows. */
-bool fp8_sm90_quantizes(const fp8_cuda_device *device, const fp8_sm90_version *version,
-                        const fp8_sm90_problem *problem, const fp8_cuda_quantize_args *x);
 
 /* Enqueues a version that was chosen for the problem. Errors: those of fp8_cuda_launch. */
 fp8_status fp8_sm90_launch(const fp8_cuda_device *device, const fp8_sm90_version *version,

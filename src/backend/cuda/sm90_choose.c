@@ -22,10 +22,11 @@
      .kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
      .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per)},
 #define RESIDENT(kind, is_block, r, c, sp, per)                                                \
-    {.name = "gemm_small_" #kind "_" #r "x" #c "_" #sp "_" #per,                               \
-     .kernel = FP8_CUDA_gemm_small_##kind##_##r##x##c##_##sp, .small = true,                   \
+    SMALL(kind, is_block, r, c, sp, per)                                                       \
+    {.name = "gemm_small_quantize_" #kind "_" #r "x" #c "_" #sp "_" #per,                      \
+     .kernel = FP8_CUDA_gemm_small_quantize_##kind##_##r##x##c##_##sp##_bf16, .small = true,   \
      .block = (is_block), .rows = (r), .cols = (c), .split = (sp), .per_sm = (per),            \
-     .quantizing = FP8_CUDA_gemm_small_quantize_##kind##_##r##x##c##_##sp##_bf16},
+     .quantizes = true},
 /* clang-format on */
 #define LARGE_CHANNEL(r, c, st, dn, ac, sp, ah, lt) \
     LARGE(channel, false, false, r, c, st, dn, ac, sp, ah, lt)
@@ -132,6 +133,23 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
 /* A block whose ring has two stages receives that part of what others do. */
 #define SHORT_RING 0.6F
 
+/* us that a quantizer takes before the product, which starts before its end. */
+static float estimate_quantizer(const fp8_sm90_problem *p)
+{
+    return 1.9F + 4e-6F * (float)p->m * (float)p->k;
+}
+
+/* us more than the product of codes takes where every cluster reads X in 16 bits and quantizes it:
+ * the bytes, and X again where a block's slice of K is longer than what its threads hold. */
+static float estimate_inside(const fp8_sm90_problem *p, const fp8_sm90_plan *o)
+{
+    enum { HELD = 128 }; /* k blocks, of 1, 2, 4 or 8 tokens at once */
+    const int32_t groups = p->m <= 1 ? 1 : p->m <= 2 ? 2 : p->m <= 4 ? 4 : 8;
+    const float read = (float)o->clusters * (float)p->m * (float)p->k * 2e-6F; /* MB */
+    const float more = (float)(o->blocks * groups) / HELD - 1;
+    return 0.7F + 0.135F * read + (more > 0 ? 2.1F * more * (p->m > 8 ? 2 : 1) : 0);
+}
+
 /* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
  * what each further tile of a cluster costs, with and without exchange. us, bytes a us, clocks a k
  * block, clocks a us. */
@@ -158,7 +176,8 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
         memory_time(device, p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
     const float tile = exchanges ? cost[wide].exchanged_tile : cost[wide].tile;
     return cost[wide].start + most(memory, most(feed, products)) +
-           (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile;
+           (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile +
+           (v->quantizes ? estimate_inside(p, &o) : 0);
 }
 
 /* ---- large versions ---- */
@@ -204,18 +223,18 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
                         const fp8_sm90_problem *p)
 {
     if (!device->module.functions[v->kernel] || v->block != p->block || (v->fast && !p->fast) ||
-        has_too_many_tiles(p->m, p->n))
+        (v->quantizes && !p->whole) || has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
         return !v->small && !v->fast && v->rows == 128 && v->cols == 128 && v->down * v->across == 1
                    ? 1
                    : -1;
-    if (v->small)
-        return estimate_small(device, v, p);
-    const float time = estimate_large(device, v, p);
-    const int32_t from = v->rows == 64 ? 33 : 128;
-    return p->m < from && time > 0 ? FP8_SM90_LAST_RESORT + time
-                                   : time; /* where no small one has room */
+    const float time = (v->small ? estimate_small : estimate_large)(device, v, p);
+    if (time < 0)
+        return -1;
+    const int32_t from = v->small ? 0 : v->rows == 64 ? 33 : 128;
+    const float quantizer = p->whole && !v->quantizes ? estimate_quantizer(p) : 0;
+    return (p->m < from ? FP8_SM90_LAST_RESORT : 0) + time + quantizer; /* where none has room */
 }
 
 static float estimate_at(const fp8_cuda_device *device, size_t i, const void *problem)
@@ -225,9 +244,11 @@ static float estimate_at(const fp8_cuda_device *device, size_t i, const void *pr
 
 fp8_choice fp8_sm90_choice(const fp8_cuda_device *device, const fp8_sm90_problem *p)
 {
-    const fp8_tuned_kind kind = p->block  ? FP8_TUNED_BLOCK
-                                : p->fast ? FP8_TUNED_FAST
-                                          : FP8_TUNED_CHANNEL;
+    const fp8_tuned_kind kind = p->whole && p->block ? FP8_TUNED_WHOLE_BLOCK
+                                : p->whole           ? FP8_TUNED_WHOLE_CHANNEL
+                                : p->block           ? FP8_TUNED_BLOCK
+                                : p->fast            ? FP8_TUNED_FAST
+                                                     : FP8_TUNED_CHANNEL;
     const fp8_tuned_row *row =
         p->invariant ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
     const size_t measured = row ? (size_t)row->version : 0;

@@ -18,14 +18,14 @@ static void describe_version(const fp8_sm90_version *v, float estimate, const fp
     const bool last = estimate >= FP8_SM90_LAST_RESORT;
     *out = (fp8_candidate){v->name, "sm_90a", 0, ""};
     snprintf(out->reason, sizeof out->reason,
-             "%s %.1f us%s, for y in bf16 or fp16; tiles of %dx%d%s, %d block%s an SM",
+             "%s %.1f us%s, for y in bf16 or fp16; tiles of %dx%d%s, %d block%s an SM%s",
              row ? "measured" : "estimated",
              row ? row->ns * 1e-3 : (double)(last ? estimate - FP8_SM90_LAST_RESORT : estimate),
              row    ? row->line ? " (by the file)" : " (built in)"
              : last ? " but only if no other has room"
                     : "",
              v->small ? v->cols : v->rows, v->small ? v->rows : v->cols, parts, v->per_sm,
-             v->per_sm > 1 ? "s" : "");
+             v->per_sm > 1 ? "s" : "", v->quantizes ? ", quantizes x" : "");
 }
 
 void fp8_sm90_describe(const fp8_choice *choice, int64_t i, fp8_candidate *out)

@@ -97,32 +97,6 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }
 
-/* Whether its kernel can quantize X, as far as a slice of K for one token goes: what 256 threads
- * hold, else X is read twice; with more than 8 tokens the quantizer, whose blocks share them out,
- * is soon as fast (dev/cuda/README.md, run 13). */
-static bool has_short_slices(const fp8_cuda_device *device, const fp8_sm90_version *v,
-                             const fp8_sm90_problem *p)
-{
-    enum { HELD = 128, HELD_TWICE = 96 }; /* k blocks of a token's thread groups */
-    const int32_t groups = p->m <= 1 ? 1 : p->m <= 2 ? 2 : p->m <= 4 ? 4 : 8;
-    fp8_sm90_plan plan;
-    return fp8_sm90_plan_small(device, v, p, &plan) &&
-           plan.blocks * groups <= (p->m > 8 ? HELD_TWICE : HELD);
-}
-
-bool fp8_sm90_quantizes(const fp8_cuda_device *device, const fp8_sm90_version *v,
-                        const fp8_sm90_problem *p, const fp8_cuda_quantize_args *x)
-{
-    const bool lies_well =
-        x->x.col == 1 && (uintptr_t)x->x.data % 16 == 0 && (x->rows == 1 || x->x.row % 8 == 0);
-    const bool one = x->grid_rows == 1 && x->grid_cols == 1;
-    const bool fits = p->block ? !x->is_static && x->unit_rows == 1 && x->unit_cols == 128
-                               : one || (!x->is_static && x->grid_cols == 1 && x->unit_rows == 1);
-    return v->quantizing && p->m <= v->cols && lies_well && fits && x->codes.dtype == FP8_E4M3FN &&
-           x->scales.dtype == FP8_F32 && (x->x.dtype == FP8_BF16 || x->x.dtype == FP8_F16) &&
-           has_short_slices(device, v, p);
-}
-
 static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_version *v,
                                const fp8_sm90_problem *p, const fp8_sm90_matrices *m, void *stream,
                                fp8_error *err)
@@ -165,11 +139,11 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
     if (wide && a.by_bulk)
         FP8_TRY(
             map_y(device, p, m, fp8_small_store_rows(v->rows, v->cols, v->split), 64, &a.y, err));
-    if (m->quantize) {
+    if (v->quantizes) {
         const fp8_small_quantize_args both = {.small = a, .x = *m->quantize};
         const fp8_dtype dtype = (fp8_dtype)m->quantize->x.dtype;
-        return fp8_cuda_launch(device, fp8_cuda_kernel_for(dtype, v->quantizing), &shape, &both,
-                               stream, err);
+        return fp8_cuda_launch(device, fp8_cuda_kernel_for(dtype, v->kernel), &shape, &both, stream,
+                               err);
     }
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }

@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS] = {"channel",      "block",   "fast",
-                                                           "wide_channel", "wide_mx", "wide_block"};
+const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS] = {
+    "channel",     "block",        "fast",    "whole_channel",
+    "whole_block", "wide_channel", "wide_mx", "wide_block"};
 
 /* Written by dev/cuda/measured_table.py: MEASURED(device, kind, n, k, m, version, ns). */
 static const struct {
@@ -55,7 +56,9 @@ int32_t fp8_tuned_version(const char *name, fp8_tuned_kind kind)
     const fp8_sm90_version *v = fp8_sm90_find(name);
     if (!v)
         return fp8_wide_find(name) ? -2 : -1;
-    if (v->block != (kind == FP8_TUNED_BLOCK) || (v->fast && kind != FP8_TUNED_FAST))
+    const bool whole = kind == FP8_TUNED_WHOLE_CHANNEL || kind == FP8_TUNED_WHOLE_BLOCK;
+    const bool block = kind == FP8_TUNED_BLOCK || kind == FP8_TUNED_WHOLE_BLOCK;
+    if (v->block != block || (v->fast && kind != FP8_TUNED_FAST) || (v->quantizes && !whole))
         return -2;
     return (int32_t)(v - fp8_sm90_at(0));
 }

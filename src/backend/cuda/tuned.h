@@ -23,13 +23,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A scale a row and a channel, 1x128 and 128x128, and the first with sums in 13 bits; then X in 16
- * bits, for which a version stands for bf16 and fp16 alike: W with a scale a channel, 1x32,
- * 128x128. */
+/* A scale a row and a channel, 1x128 and 128x128, and the first with sums in 13 bits; the first two
+ * from X in 16 bits, of up to 16 rows, which the version quantizes or a quantizer before it; then X
+ * in 16 bits that is not quantized: W with a scale a channel, 1x32, 128x128. Of 16 bits a version
+ * stands for bf16 and fp16 alike. */
 typedef enum fp8_tuned_kind {
     FP8_TUNED_CHANNEL,
     FP8_TUNED_BLOCK,
     FP8_TUNED_FAST,
+    FP8_TUNED_WHOLE_CHANNEL,
+    FP8_TUNED_WHOLE_BLOCK,
     FP8_TUNED_WIDE_CHANNEL,
     FP8_TUNED_WIDE_MX,
     FP8_TUNED_WIDE_BLOCK,
@@ -51,7 +54,8 @@ typedef struct fp8_tuned {
     int64_t unknown; /* lines of it for versions that this library has not */
 } fp8_tuned;
 
-/* "channel", "block", "fast", "wide_channel", "wide_mx", "wide_block". */
+/* "channel", "block", "fast", "whole_channel", "whole_block", "wide_channel", "wide_mx",
+ * "wide_block". */
 extern const char *const fp8_tuned_kind_names[FP8_TUNED_KINDS];
 
 /* What is known of a device called so, with the file `path` (NULL: none). Free with fp8_tuned_free.

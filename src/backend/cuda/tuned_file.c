@@ -167,8 +167,10 @@ static fp8_status parse_row(const text *t, char *line, fp8_tuned_row *row, fp8_e
     const char *at = line;
     fp8_tuned_kind kind;
     int32_t *const numbers[] = {&row->n, &row->k, &row->m};
-    BREAKS(t, err, !take_kind(&at, &kind),
-           "must begin with channel, block, fast or wide_ and channel, mx or block");
+    BREAKS(
+        t, err, !take_kind(&at, &kind),
+        "must begin with channel, block, fast, whole_ and channel or block, or wide_ and channel, "
+        "mx or block");
     for (int i = 0; i < 3; i++)
         BREAKS(t, err,
                !take_number(&at, numbers[i]) || *numbers[i] < 1 || *numbers[i] > MOST ||

@@ -46,16 +46,16 @@ static bool invariant(const fp8_context *ctx)
     return ctx->flags & FP8_BATCH_INVARIANT;
 }
 
-/* The version for the problem from the linear's memory of what it has chosen, which is one for X in
- * bf16 and fp16: what is of the other dtype is chosen anew. */
+/* The version for the problem, from the linear's memory of what it has chosen. */
 static const fp8_wide_version *choose_once(const fp8_linear *l, const fp8_wide_problem *problem)
 {
-    const fp8_wide_version *v = fp8_wide_at(fp8_cuda_linear_recall(l->cuda, problem->m));
-    if (v && v->f16 == problem->f16)
+    const fp8_wide_version *v =
+        fp8_wide_at(fp8_cuda_linear_recall(l->cuda, problem->m, problem->f16));
+    if (v)
         return v;
     v = fp8_wide_choose(l->ctx->cuda, problem);
     if (v)
-        fp8_cuda_linear_remember(l->cuda, problem->m, (size_t)(v - fp8_wide_at(0)));
+        fp8_cuda_linear_remember(l->cuda, problem->m, problem->f16, (size_t)(v - fp8_wide_at(0)));
     return v;
 }
 
