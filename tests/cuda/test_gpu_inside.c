@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "number/number.h"
 #include "support/gpu.h"
+#include "support/gpu_product.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -45,13 +46,6 @@ enum { SHAPES = sizeof shapes / sizeof *shapes, KINDS = sizeof kinds / sizeof *k
 
 /* What the elements of X are like. */
 enum { PLAIN, ZEROS, TINY, HUGE_ONES, NO_NUMBERS, DATA };
-
-static uint32_t random_word(void)
-{
-    static uint32_t x = 5;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
-}
 
 static float element(int data, fp8_dtype dtype)
 {
@@ -101,12 +95,9 @@ static gpu_tensor random_codes(int32_t rows, int32_t cols)
 
 static gpu_tensor random_scales(int64_t count)
 {
-    float *values = malloc((size_t)count * sizeof *values);
-    for (int64_t i = 0; i < count; i++)
-        values[i] = 0.001F + 0.001F * (float)(random_word() & 255) / 256;
-    const fp8_tensor host = fp8_matrix(values, FP8_F32, 1, count);
+    const fp8_tensor host = scales_new(1, count);
     const gpu_tensor there = gpu_tensor_new(gpu, &host, 0);
-    free(values);
+    free(host.data);
     return there;
 }
 

@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "number/number.h"
 #include "support/gpu.h"
+#include "support/gpu_product.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -34,41 +35,14 @@ static const int32_t shapes[][3] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, SAMPLES = 4096 };
 
-static uint32_t random_word(void)
-{
-    static uint32_t x = 11;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
-}
-
 /* One problem, on the host. */
 typedef struct problem {
     fp8_sm90_problem p;
     bool one_sign;
     int32_t blocks, x_stride; /* of K; scales of a k block */
-    fp8_tensor x, w, x_scale, w_scale, bias, y;
-    int64_t samples;
-    int64_t *at; /* [samples]: elements of Y, by number */
-    double *exact, *size;
+    fp8_tensor x, w, x_scale, w_scale, bias;
+    samples y;
 } problem;
-
-static fp8_tensor codes_new(int32_t rows, int32_t cols, bool one_sign)
-{
-    uint8_t *codes = malloc((size_t)rows * (size_t)cols);
-    for (int64_t i = 0; i < (int64_t)rows * cols; i++) {
-        const float value = ((float)(random_word() >> 8) * 0x1p-24F - (one_sign ? 0 : 0.5F)) * 300;
-        codes[i] = fp8_e4m3fn_from_f32(value, true);
-    }
-    return fp8_matrix(codes, FP8_E4M3FN, rows, cols);
-}
-
-static fp8_tensor floats_new(int32_t rows, int32_t cols)
-{
-    float *values = malloc((size_t)rows * (size_t)cols * sizeof *values);
-    for (int64_t i = 0; i < (int64_t)rows * cols; i++)
-        values[i] = 0.001F + 0.001F * (float)(random_word() & 255) / 256;
-    return fp8_matrix(values, FP8_F32, rows, cols);
-}
 
 static float at(const fp8_tensor *t, int64_t i)
 {
@@ -77,7 +51,7 @@ static float at(const fp8_tensor *t, int64_t i)
 
 static void answer(problem *q, int64_t s)
 {
-    const int64_t m = q->at[s] / q->p.n, n = q->at[s] % q->p.n, k = q->p.k;
+    const int64_t m = q->y.at[s] / q->p.n, n = q->y.at[s] % q->p.n, k = q->p.k;
     const uint8_t *x = (const uint8_t *)q->x.data + m * k, *w = (const uint8_t *)q->w.data + n * k;
     double sum = 0, size = 0;
     for (int64_t j = 0; j < k; j++) {
@@ -89,38 +63,31 @@ static void answer(problem *q, int64_t s)
         size += fabs(product);
     }
     const double scale = q->p.block ? 1 : (double)at(&q->x_scale, m) * (double)at(&q->w_scale, n);
-    q->exact[s] = sum * scale + (double)at(&q->bias, n);
-    q->size[s] = size * scale;
+    q->y.exact[s] = sum * scale + (double)at(&q->bias, n);
+    q->y.size[s] = size * scale;
 }
 
 static problem problem_new(const int32_t *shape, bool block, bool one_sign)
 {
     problem q = {.p = {.m = shape[0], .n = shape[1], .k = shape[2], .block = block, .fast = true},
                  .one_sign = one_sign};
-    const int64_t all = (int64_t)shape[0] * shape[1];
     q.blocks = (int32_t)fp8_ceil_div(shape[2], 128);
     q.x_stride = (shape[0] + 3) / 4 * 4;
-    q.x = codes_new(shape[0], shape[2], one_sign);
-    q.w = codes_new(shape[1], shape[2], one_sign);
-    q.x_scale = block ? floats_new(q.blocks, q.x_stride) : floats_new(1, shape[0]);
-    q.w_scale = block ? floats_new((int32_t)fp8_ceil_div(shape[1], 128), q.blocks)
-                      : floats_new(1, shape[1]);
-    q.bias = floats_new(1, shape[1]);
-    q.samples = all < SAMPLES ? all : SAMPLES;
-    q.at = malloc((size_t)q.samples * sizeof *q.at);
-    q.exact = malloc((size_t)q.samples * sizeof *q.exact);
-    q.size = malloc((size_t)q.samples * sizeof *q.size);
-    for (int64_t s = 0; s < q.samples; s++) {
-        q.at[s] = all <= SAMPLES ? s : s == 0 ? all - 1 : (int64_t)(random_word() % (uint64_t)all);
+    q.x = elements_new(FP8_E4M3FN, shape[0], shape[2], 300, one_sign);
+    q.w = elements_new(FP8_E4M3FN, shape[1], shape[2], 300, one_sign);
+    q.x_scale = block ? scales_new(q.blocks, q.x_stride) : scales_new(1, shape[0]);
+    q.w_scale = block ? scales_new(fp8_ceil_div(shape[1], 128), q.blocks) : scales_new(1, shape[1]);
+    q.bias = scales_new(1, shape[1]);
+    q.y = samples_new(shape[0], shape[1], SAMPLES);
+    for (int64_t s = 0; s < q.y.count; s++)
         answer(&q, s);
-    }
     return q;
 }
 
 static void problem_free(problem *q)
 {
-    void *all[] = {q->x.data,    q->w.data, q->x_scale.data, q->w_scale.data,
-                   q->bias.data, q->at,     q->exact,        q->size};
+    void *all[] = {q->x.data, q->w.data, q->x_scale.data, q->w_scale.data, q->bias.data};
+    samples_free(&q->y);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -137,15 +104,6 @@ static double coarseness(const problem *q, bool fast, fp8_dtype y)
     return (y == FP8_F32 ? 1.25e-3 : 1e-3) + (fast ? (q->one_sign ? 2.5e-5 : 5e-7) * q->p.k : 0);
 }
 
-static double y_at(const fp8_tensor *y, int64_t i, int64_t j)
-{
-    const int64_t at = i * y->stride[0] + j;
-    if (y->dtype == FP8_F32)
-        return ((const float *)y->data)[at];
-    const uint16_t bits = ((const uint16_t *)y->data)[at];
-    return y->dtype == FP8_F16 ? fp8_f16_to_f32(bits) : fp8_bf16_to_f32(bits);
-}
-
 /* Half a unit in the last place of a number about 1. */
 static double rounding(fp8_dtype y)
 {
@@ -154,32 +112,28 @@ static double rounding(fp8_dtype y)
 
 static void check(const problem *q, const fp8_tensor *y, bool fast, const char *name)
 {
-    const char *dtype = fp8_dtype_name(y->dtype);
-    for (int64_t i = 0; i < q->p.m; i++)
-        for (int64_t j = 0; j < q->p.n; j++)
-            if (isnan(y_at(y, i, j)))
-                fail_msg("%s, %s, [%d,%d,%d]: y[%lld,%lld] is NaN", name, dtype, q->p.m, q->p.n,
-                         q->p.k, (long long)i, (long long)j);
-    for (int64_t s = 0; s < q->samples; s++) {
-        const int64_t i = q->at[s] / q->p.n, j = q->at[s] % q->p.n;
-        const double value = y_at(y, i, j);
-        const double bound = coarseness(q, fast, y->dtype) * q->size[s] +
-                             rounding(y->dtype) * 1.01 * fabs(q->exact[s]) +
+    check_numbers(y, name);
+    for (int64_t s = 0; s < q->y.count; s++) {
+        const int64_t i = q->y.at[s] / q->p.n, j = q->y.at[s] % q->p.n;
+        const double value = element_at(y, i, j);
+        const double bound = coarseness(q, fast, y->dtype) * q->y.size[s] +
+                             rounding(y->dtype) * 1.01 * fabs(q->y.exact[s]) +
                              (y->dtype == FP8_F16 ? 0x1p-25 : 1e-30);
-        if (!(fabs(value - q->exact[s]) <= bound))
-            fail_msg("%s, %s, [%d,%d,%d]: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name,
-                     dtype, q->p.m, q->p.n, q->p.k, (long long)i, (long long)j, value, q->exact[s],
-                     bound);
+        if (!(fabs(value - q->y.exact[s]) <= bound))
+            fail_msg("%s: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name, (long long)i,
+                     (long long)j, value, q->y.exact[s], bound);
     }
 }
 
 static void run(const problem *q, const operands *o, const fp8_sm90_version *v, fp8_dtype dtype,
                 int64_t y_stride)
 {
-    const char *name = fp8_cuda_kernel_at(v->kernel)->function;
+    char name[128];
     float *memory = malloc((size_t)(q->p.m * y_stride) * sizeof *memory);
     fp8_tensor y = fp8_matrix(memory, dtype, q->p.m, q->p.n);
     fp8_error err;
+    snprintf(name, sizeof name, "%s, y %s, [%d,%d,%d]", fp8_cuda_kernel_at(v->kernel)->function,
+             fp8_dtype_name(dtype), q->p.m, q->p.n, q->p.k);
     y.stride[0] = y_stride;
     gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
     const fp8_sm90_matrices m = {
@@ -195,7 +149,7 @@ static void run(const problem *q, const operands *o, const fp8_sm90_version *v, 
     gpu_need(fp8_sm90_launch(gpu->cuda, v, &q->p, &m, NULL, &err), &err);
     fp8_cuda_leave(gpu->cuda);
     if (fp8_device_wait(gpu, NULL, &err) != FP8_OK)
-        fail_msg("%s, [%d,%d,%d]: %s", name, q->p.m, q->p.n, q->p.k, err.msg);
+        fail_msg("%s: %s", name, err.msg);
     gpu_tensor_read(&yd, &y);
     check(q, &y, v->fast, name);
     gpu_tensor_free(&yd);

@@ -8,9 +8,8 @@
 #include "backend/cuda/wide.h"
 #include "base/context.h"
 #include "base/size.h"
-#include "number/dtype.h"
-#include "number/number.h"
 #include "support/gpu.h"
+#include "support/gpu_product.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -36,35 +35,16 @@ static const int32_t shapes[][3] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, SAMPLES = 2048 };
 
-static uint32_t random_word(void)
-{
-    static uint32_t x = 11;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
-}
-
 /* One problem, on the host. */
 typedef struct problem {
     fp8_wide_problem p;
     bool one_sign;
     int32_t blocks; /* of 128 columns */
     fp8_tensor x, w, scale, bias;
-    int64_t samples;
-    int64_t *at;                /* [samples]: elements of Y, by number */
-    double *exact, *size, *add; /* the sum, that of |x w|, the bias */
+    samples y; /* without bias */
 } problem;
 
-static fp8_tensor elements_new(fp8_dtype dtype, int32_t rows, int32_t cols, float by, bool one_sign)
-{
-    const fp8_dtype_facts *facts = fp8_dtype_facts_of(dtype);
-    void *memory = malloc((size_t)rows * (size_t)cols * 4);
-    for (int64_t i = 0; i < (int64_t)rows * cols; i++)
-        facts->store(memory, i,
-                     ((float)(random_word() >> 8) * 0x1p-24F - (one_sign ? 0 : 0.5F)) * by, true);
-    return fp8_matrix(memory, dtype, rows, cols);
-}
-
-static fp8_tensor scales_new(const fp8_wide_problem *p, int32_t blocks)
+static fp8_tensor w_scales_new(const fp8_wide_problem *p, int32_t blocks)
 {
     const bool mx = p->kind == FP8_WIDE_MX;
     const int32_t across = (p->n + 127) / 128;
@@ -76,47 +56,40 @@ static fp8_tensor scales_new(const fp8_wide_problem *p, int32_t blocks)
                          : mx                                                     ? (p->k + 31) / 32
                          : p->turned                                              ? across
                                                                                   : blocks;
-    uint8_t *bytes = malloc((size_t)rows * (size_t)cols * 4);
-    if (mx)
-        for (int64_t i = 0; i < (int64_t)rows * cols; i++)
-            bytes[i] = (uint8_t)(120 + random_word() % 9);
-    else
-        for (int64_t i = 0; i < (int64_t)rows * cols; i++)
-            ((float *)(void *)bytes)[i] = 0.001F + 0.001F * (float)(random_word() & 255) / 256;
-    return fp8_matrix(bytes, mx ? FP8_E8M0FNU : FP8_F32, rows, cols);
-}
-
-static double load(const fp8_tensor *t, int64_t i, int64_t j)
-{
-    return (double)fp8_dtype_facts_of(t->dtype)->load(t->data, i * t->stride[0] + j);
+    if (!mx)
+        return scales_new(rows, cols);
+    uint8_t *bytes = malloc((size_t)rows * (size_t)cols);
+    for (int64_t i = 0; i < (int64_t)rows * cols; i++)
+        bytes[i] = (uint8_t)(120 + random_word() % 9);
+    return fp8_matrix(bytes, FP8_E8M0FNU, rows, cols);
 }
 
 /* Of element (n,k), whichever way W lies. */
 static double scale_at(const problem *q, int64_t n, int64_t k)
 {
     if (q->p.kind == FP8_WIDE_CHANNEL)
-        return load(&q->scale, q->p.turned ? 0 : n, 0);
+        return element_at(&q->scale, q->p.turned ? 0 : n, 0);
     if (q->p.kind == FP8_WIDE_TERMS)
-        return load(&q->scale, k, 0);
+        return element_at(&q->scale, k, 0);
     if (q->p.kind == FP8_WIDE_MX)
-        return load(&q->scale, n, k / 32);
-    return q->p.turned ? load(&q->scale, k / 128, n / 128) : load(&q->scale, n / 128, k / 128);
+        return element_at(&q->scale, n, k / 32);
+    return q->p.turned ? element_at(&q->scale, k / 128, n / 128)
+                       : element_at(&q->scale, n / 128, k / 128);
 }
 
 static void answer(problem *q, int64_t s)
 {
-    const int64_t m = q->at[s] / q->p.n, n = q->at[s] % q->p.n;
+    const int64_t m = q->y.at[s] / q->p.n, n = q->y.at[s] % q->p.n;
     const bool turned = q->p.turned;
     double sum = 0, size = 0;
     for (int64_t k = 0; k < q->p.k; k++) {
-        const double w = load(&q->w, turned ? k : n, turned ? n : k);
-        const double product = load(&q->x, m, k) * w * scale_at(q, n, k);
+        const double w = element_at(&q->w, turned ? k : n, turned ? n : k);
+        const double product = element_at(&q->x, m, k) * w * scale_at(q, n, k);
         sum += product;
         size += fabs(product);
     }
-    q->exact[s] = sum;
-    q->size[s] = size;
-    q->add[s] = load(&q->bias, 0, n);
+    q->y.exact[s] = sum;
+    q->y.size[s] = size;
 }
 
 static problem problem_new(const int32_t *shape, int32_t kind, bool f16, bool turned, bool one_sign)
@@ -129,29 +102,22 @@ static problem problem_new(const int32_t *shape, int32_t kind, bool f16, bool tu
                        .turned = turned},
                  .one_sign = one_sign};
     const int32_t whole = (shape[1] + 15) / 16 * 16; /* rows of W turned are aligned */
-    const int64_t all = (int64_t)shape[0] * shape[1];
     q.blocks = (int32_t)fp8_ceil_div(shape[2], 128);
     q.x = elements_new(f16 ? FP8_F16 : FP8_BF16, shape[0], shape[2], 3, one_sign);
     q.w = elements_new(FP8_E4M3FN, turned ? shape[2] : shape[1], turned ? whole : shape[2], 300,
                        one_sign);
-    q.scale = scales_new(&q.p, q.blocks);
+    q.scale = w_scales_new(&q.p, q.blocks);
     q.bias = elements_new(FP8_F32, 1, shape[1], 10, one_sign);
-    q.samples = all < SAMPLES ? all : SAMPLES;
-    q.at = malloc((size_t)q.samples * sizeof *q.at);
-    q.exact = malloc((size_t)q.samples * sizeof *q.exact);
-    q.size = malloc((size_t)q.samples * sizeof *q.size);
-    q.add = malloc((size_t)q.samples * sizeof *q.add);
-    for (int64_t s = 0; s < q.samples; s++) {
-        q.at[s] = all <= SAMPLES ? s : s == 0 ? all - 1 : (int64_t)(random_word() % (uint64_t)all);
+    q.y = samples_new(shape[0], shape[1], SAMPLES);
+    for (int64_t s = 0; s < q.y.count; s++)
         answer(&q, s);
-    }
     return q;
 }
 
 static void problem_free(problem *q)
 {
-    void *all[] = {q->x.data, q->w.data, q->scale.data, q->bias.data,
-                   q->at,     q->exact,  q->size,       q->add};
+    void *all[] = {q->x.data, q->w.data, q->scale.data, q->bias.data};
+    samples_free(&q->y);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -174,35 +140,32 @@ static void check(const problem *q, const fp8_tensor *y, const form *f, const ch
 {
     const double coarse = ((double)q->p.k / 16 + 2) * 0x1p-21;
     const double v = f->dtype == FP8_F32 ? 0x1p-24 : f->dtype == FP8_F16 ? 0x1p-11 : 0x1p-8;
-    for (int64_t i = 0; i < q->p.m; i++)
-        for (int64_t j = 0; j < q->p.n; j++)
-            if (isnan(load(y, i, j)))
-                fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is NaN", name, q->p.m, q->p.n, q->p.k,
-                         (long long)i, (long long)j);
-    for (int64_t s = 0; s < q->samples; s++) {
-        const int64_t i = q->at[s] / q->p.n, j = q->at[s] % q->p.n;
-        const double add = f->bias ? q->add[s] : 0, exact = q->exact[s] + add;
-        const double sums = coarse * q->size[s] + 8 * 0x1p-24 * (q->size[s] + fabs(add));
-        const double bound =
-            sums + (f->bias_last ? 2 : 1) * (v * (fabs(q->exact[s]) + fabs(add) + sums) + 0x1p-24);
-        const double got = load(y, i, j), error = fabs(got - exact) / bound;
+    check_numbers(y, name);
+    for (int64_t s = 0; s < q->y.count; s++) {
+        const int64_t i = q->y.at[s] / q->p.n, j = q->y.at[s] % q->p.n;
+        const double add = f->bias ? element_at(&q->bias, 0, j) : 0, exact = q->y.exact[s] + add;
+        const double sums = coarse * q->y.size[s] + 8 * 0x1p-24 * (q->y.size[s] + fabs(add));
+        const double bound = sums + (f->bias_last ? 2 : 1) *
+                                        (v * (fabs(q->y.exact[s]) + fabs(add) + sums) + 0x1p-24);
+        const double got = element_at(y, i, j), error = fabs(got - exact) / bound;
         if (fabs(exact) > 65504 - bound && f->dtype == FP8_F16)
             continue;
         worst = error > worst ? error : worst;
         if (!(error <= 1))
-            fail_msg("%s, [%d,%d,%d]: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name, q->p.m,
-                     q->p.n, q->p.k, (long long)i, (long long)j, got, exact, bound);
+            fail_msg("%s: y[%lld,%lld] is %.9g, exactly %.9g, bound %.3g", name, (long long)i,
+                     (long long)j, got, exact, bound);
     }
 }
 
 static void run(const problem *q, const operands *o, const fp8_wide_version *v, const form *f)
 {
-    char name[96];
+    char name[128];
     void *memory = malloc((size_t)(q->p.m * f->stride) * 4);
     fp8_tensor y = fp8_matrix(memory, f->dtype, q->p.m, q->p.n);
     fp8_error err;
-    snprintf(name, sizeof name, "%s, split %d, y %s", fp8_cuda_kernel_at(v->kernel)->function,
-             v->split, fp8_dtype_name(f->dtype));
+    snprintf(name, sizeof name, "%s, split %d, y %s, [%d,%d,%d]",
+             fp8_cuda_kernel_at(v->kernel)->function, v->split, fp8_dtype_name(f->dtype), q->p.m,
+             q->p.n, q->p.k);
     y.stride[0] = f->stride;
     gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
     const fp8_wide_matrices m = {.x = o->x.t.data,
@@ -220,7 +183,7 @@ static void run(const problem *q, const operands *o, const fp8_wide_version *v, 
     gpu_need(fp8_wide_launch(gpu->cuda, v, &q->p, &m, NULL, &err), &err);
     fp8_cuda_leave(gpu->cuda);
     if (fp8_device_wait(gpu, NULL, &err) != FP8_OK)
-        fail_msg("%s, [%d,%d,%d]: %s", name, q->p.m, q->p.n, q->p.k, err.msg);
+        fail_msg("%s: %s", name, err.msg);
     gpu_tensor_read(&yd, &y);
     check(q, &y, f, name);
     gpu_tensor_free(&yd);
