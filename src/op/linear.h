@@ -142,12 +142,13 @@ float fp8_fold_row(uint16_t *x, int64_t k, const float *scale, int64_t unit);
 void fp8_folds_of_scales(uint8_t *fold, const float *scale, int64_t n);
 void fp8_folds_of_exponents(uint8_t *fold, const uint8_t *exponent, int64_t n);
 
-/* That the workspace of a run is large enough for the rows of `in` and apart from both matrices and
- * in_scales, NULL if there are none, which nobody need have checked. Errors: ARGUMENT, STRIDE. */
-fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor *in,
-                                      const char *in_name, const fp8_tensor *in_scales,
-                                      const fp8_tensor *out, const char *out_name, void *workspace,
-                                      uint64_t bytes, fp8_error *err);
+/* That `out` lies apart from `in` and in_scales (NULL: there are none), and the workspace of a run,
+ * large enough for the rows of `in`, from all three. Nobody need have checked in_scales. Errors:
+ * ARGUMENT, STRIDE. */
+fp8_status fp8_linear_check_memory(const fp8_linear *linear, const fp8_tensor *in,
+                                   const char *in_name, const fp8_tensor *in_scales,
+                                   const fp8_tensor *out, const char *out_name, void *workspace,
+                                   uint64_t bytes, fp8_error *err);
 
 /* ---- dX ---- */
 

@@ -368,8 +368,8 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
     return FP8_OK;
 }
 
-static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_tensor *x_scales,
-                            const fp8_tensor *y, fp8_error *err)
+static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_tensor *y,
+                            fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
     FP8_TRY(fp8_check_matrix(x, "x", -1, p->k, err));
@@ -377,27 +377,29 @@ static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_
     FP8_TRY(fp8_linear_plan_takes(p, x->dtype, err));
     FP8_FAIL_IF(!fp8_dtype_is_high(y->dtype), err, FP8_E_DTYPE,
                 "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
-    FP8_TRY(fp8_check_distinct(y, "y", err));
-    FP8_TRY(fp8_check_apart(x, "x", y, "y", err));
-    return x_scales ? fp8_check_apart(x_scales, "x_scales", y, "y", err) : FP8_OK;
+    return fp8_check_distinct(y, "y", err);
 }
 
-fp8_status fp8_linear_check_workspace(const fp8_linear *linear, const fp8_tensor *in,
-                                      const char *in_name, const fp8_tensor *in_scales,
-                                      const fp8_tensor *out, const char *out_name, void *workspace,
-                                      uint64_t bytes, fp8_error *err)
+fp8_status fp8_linear_check_memory(const fp8_linear *linear, const fp8_tensor *in,
+                                   const char *in_name, const fp8_tensor *in_scales,
+                                   const fp8_tensor *out, const char *out_name, void *workspace,
+                                   uint64_t bytes, fp8_error *err)
 {
     uint64_t needed;
+    const fp8_extent input = fp8_extent_of(in, in_name), output = fp8_extent_of(out, out_name);
+    const fp8_extent scales = fp8_extent_of(in_scales, "x_scales");
+    FP8_TRY(fp8_check_extents(&input, &output, err));
+    FP8_TRY(fp8_check_extents(&scales, &output, err));
     FP8_TRY(fp8_linear_workspace(linear, in->shape[0], &needed, err));
     FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
                 "linear: a workspace of %llu bytes%s, %lld rows need %llu",
                 (unsigned long long)bytes, workspace ? "" : " that is NULL",
                 (long long)in->shape[0], (unsigned long long)needed);
-    const fp8_tensor space = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
-    FP8_TRY(fp8_check_apart(in, in_name, &space, "the workspace", err));
-    if (in_scales)
-        FP8_TRY(fp8_check_apart(in_scales, "x_scales", &space, "the workspace", err));
-    return fp8_check_apart(out, out_name, &space, "the workspace", err);
+    const fp8_tensor matrix = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
+    const fp8_extent space = fp8_extent_of(&matrix, "the workspace");
+    FP8_TRY(fp8_check_extents(&input, &space, err));
+    FP8_TRY(fp8_check_extents(&scales, &space, err));
+    return fp8_check_extents(&output, &space, err);
 }
 
 static void choose(run_job *job, const fp8_tensor *x, const fp8_tensor *x_scales)
@@ -423,9 +425,9 @@ static fp8_status check_all(const fp8_linear *linear, const fp8_tensor *x,
                             const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                             uint64_t workspace_bytes, fp8_error *err)
 {
-    FP8_TRY(check_run(linear, x, x_scales, y, err));
-    FP8_TRY(fp8_linear_check_workspace(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes,
-                                       err));
+    FP8_TRY(check_run(linear, x, y, err));
+    FP8_TRY(
+        fp8_linear_check_memory(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes, err));
     if (linear->cuda || linear->plan.n == 0)
         FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
     return FP8_OK;

@@ -6,49 +6,56 @@
 
 #include <stdlib.h>
 
-/* Where the elements of a matrix lie: [first, last] in bytes from address 0, and the row step. */
-typedef struct extent {
-    intptr_t first, last;
-    int64_t row_bytes;  /* |stride of a row|, 0 if there is one row */
-    int64_t span_bytes; /* from the first to past the last byte of one row */
-} extent;
-
 /* Also of a matrix with negative sizes, which nobody has checked yet. */
 static bool is_empty(const fp8_tensor *t)
 {
     return t->shape[0] <= 0 || t->shape[1] <= 0;
 }
 
-/* out = (n - 1) * stride * bytes; false if it does not fit. */
+/* out = (n - 1) * stride * bytes; false if it does not fit or is INT64_MIN. */
 static bool reach(int64_t n, int64_t stride, int64_t bytes, int64_t *out)
 {
-    return !__builtin_mul_overflow(n - 1, stride, out) && !__builtin_mul_overflow(*out, bytes, out);
+    return !__builtin_mul_overflow(n - 1, stride, out) &&
+           !__builtin_mul_overflow(*out, bytes, out) && *out != INT64_MIN;
+}
+
+static int64_t below_zero(int64_t n)
+{
+    return n < 0 ? n : 0;
 }
 
 /* false if an offset overflows, or passes address 0. t has elements. */
-static bool extent_of(const fp8_tensor *t, extent *e)
+static bool find_extent(const fp8_tensor *t, fp8_extent *e)
 {
     const int64_t bytes = fp8_dtype_bits(t->dtype) / 8;
-    int64_t low = 0, high = bytes - 1, across = 0;
-    for (int d = 0; d < 2; d++) {
-        int64_t far;
-        if (!reach(t->shape[d], t->stride[d], bytes, &far) || far == INT64_MIN)
-            return false;
-        if (__builtin_add_overflow(far < 0 ? low : high, far, far < 0 ? &low : &high))
-            return false;
-        across = far < 0 ? -far : far;
-    }
-    e->row_bytes = t->shape[0] > 1 ? llabs(t->stride[0] * bytes) : 0;
     const intptr_t base = (intptr_t)t->data;
-    return !__builtin_add_overflow(across, bytes, &e->span_bytes) &&
+    int64_t down, across, low, high;
+    if (!reach(t->shape[0], t->stride[0], bytes, &down) ||
+        !reach(t->shape[1], t->stride[1], bytes, &across))
+        return false;
+    const int64_t low_down = below_zero(down), low_across = below_zero(across);
+    e->row_bytes = t->shape[0] > 1 ? llabs(t->stride[0] * bytes) : 0;
+    return !__builtin_add_overflow(low_down, low_across, &low) &&
+           !__builtin_add_overflow(down - low_down, across - low_across, &high) &&
+           !__builtin_add_overflow(high, bytes - 1, &high) &&
+           !__builtin_add_overflow(llabs(across), bytes, &e->span_bytes) &&
            !__builtin_add_overflow(base, low, &e->first) && (e->first < 0) == (base < 0) &&
            !__builtin_add_overflow(base, high, &e->last);
+}
+
+fp8_extent fp8_extent_of(const fp8_tensor *t, const char *name)
+{
+    fp8_extent e;
+    if (!t || is_empty(t) || !find_extent(t, &e))
+        e.first = 0, e.last = -1;
+    e.name = name;
+    return e;
 }
 
 fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
                             fp8_error *err)
 {
-    extent e;
+    fp8_extent e;
     int64_t count;
     FP8_FAIL_IF(!t, err, FP8_E_ARGUMENT, "%s is NULL", name);
     FP8_FAIL_IF(!fp8_dtype_name(t->dtype) || fp8_dtype_bits(t->dtype) % 8, err, FP8_E_DTYPE,
@@ -64,9 +71,9 @@ fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows,
     if (is_empty(t))
         return FP8_OK;
     FP8_FAIL_IF(!t->data, err, FP8_E_ARGUMENT, "%s has elements but its data is NULL", name);
-    FP8_FAIL_IF(__builtin_mul_overflow(t->shape[0], t->shape[1], &count) || !extent_of(t, &e), err,
-                FP8_E_SHAPE, "%s [%lld,%lld] with strides (%lld,%lld) does not fit in memory", name,
-                (long long)t->shape[0], (long long)t->shape[1], (long long)t->stride[0],
+    FP8_FAIL_IF(__builtin_mul_overflow(t->shape[0], t->shape[1], &count) || !find_extent(t, &e),
+                err, FP8_E_SHAPE, "%s [%lld,%lld] with strides (%lld,%lld) does not fit in memory",
+                name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->stride[0],
                 (long long)t->stride[1]);
     return FP8_OK;
 }
@@ -92,7 +99,7 @@ fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *
 }
 
 /* Whether the rows of a and b, equally far apart, take different parts of that distance. */
-static bool interleave(const extent *a, const extent *b)
+static bool interleave(const fp8_extent *a, const fp8_extent *b)
 {
     const int64_t step = a->row_bytes ? a->row_bytes : b->row_bytes;
     if (step == 0 || (a->row_bytes && b->row_bytes && a->row_bytes != b->row_bytes))
@@ -102,17 +109,21 @@ static bool interleave(const extent *a, const extent *b)
     return shift >= a->span_bytes && shift + b->span_bytes <= step;
 }
 
+fp8_status fp8_check_extents(const fp8_extent *a, const fp8_extent *b, fp8_error *err)
+{
+    const bool none = a->last < a->first || b->last < b->first;
+    if (none || a->last < b->first || b->last < a->first || interleave(a, b))
+        return FP8_OK;
+    const intptr_t from = a->first < b->first ? a->first : b->first;
+    return fp8_fail(err, FP8_E_STRIDE,
+                    "%s and %s overlap in memory: bytes %lld to %lld and %lld to %lld", a->name,
+                    b->name, (long long)(a->first - from), (long long)(a->last - from),
+                    (long long)(b->first - from), (long long)(b->last - from));
+}
+
 fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_tensor *b,
                            const char *b_name, fp8_error *err)
 {
-    extent ea, eb;
-    if (is_empty(a) || is_empty(b) || !extent_of(a, &ea) || !extent_of(b, &eb))
-        return FP8_OK;
-    if (ea.last < eb.first || eb.last < ea.first || interleave(&ea, &eb))
-        return FP8_OK;
-    const intptr_t from = ea.first < eb.first ? ea.first : eb.first;
-    return fp8_fail(err, FP8_E_STRIDE,
-                    "%s and %s overlap in memory: bytes %lld to %lld and %lld to %lld", a_name,
-                    b_name, (long long)(ea.first - from), (long long)(ea.last - from),
-                    (long long)(eb.first - from), (long long)(eb.last - from));
+    const fp8_extent ea = fp8_extent_of(a, a_name), eb = fp8_extent_of(b, b_name);
+    return fp8_check_extents(&ea, &eb, err);
 }

@@ -24,9 +24,20 @@ fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows,
 /* No two elements of an output share memory. Error: STRIDE. t passed fp8_check_matrix. */
 fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *err);
 
+/* Where the elements of a matrix lie: for who compares one with several others. */
+typedef struct fp8_extent {
+    const char *name;
+    intptr_t first, last; /* bytes from address 0; last < first: there are none */
+    int64_t row_bytes;    /* |stride of a row|, 0 if there is one row */
+    int64_t span_bytes;   /* from the first to past the last byte of one row */
+} fp8_extent;
+/* None of NULL, and of what fp8_check_matrix would refuse. */
+fp8_extent fp8_extent_of(const fp8_tensor *t, const char *name);
+
 /* The elements of a and b do not overlap; views that interleave row by row (codes and scales side
- * by side in one buffer) are allowed. Error: STRIDE. One that fp8_check_matrix would refuse may
- * pass. */
+ * by side in one buffer) are allowed. Error: STRIDE. */
+fp8_status fp8_check_extents(const fp8_extent *a, const fp8_extent *b, fp8_error *err);
+/* The same of matrices. One that fp8_check_matrix would refuse may pass. */
 fp8_status fp8_check_apart(const fp8_tensor *a, const char *a_name, const fp8_tensor *b,
                            const char *b_name, fp8_error *err);
 
