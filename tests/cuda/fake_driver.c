@@ -623,7 +623,13 @@ static fp8_cu_result fake_cuTensorMapEncodeTiled(struct CUtensorMap_st *out, uns
         box[1] > LARGEST_BOX || box[0] * bytes % ALIGN || step[0] != 1 || step[1] != 1 ||
         interleave || swizzle > 3 || (swizzle && box[0] * bytes > 16U << swizzle) || l2 > 3 || fill)
         return confused(INVALID_VALUE);
+    const fp8_cu_pointer first = (fp8_cu_pointer)(uintptr_t)data;
+    if (device_with(first) < 0 ||
+        device_with(first + (extent[1] - 1) * stride[0] + extent[0] * bytes - 1) < 0)
+        return confused(INVALID_VALUE);
+    const fake_map map = {data, {extent[0], extent[1]}, stride[0], {box[0], box[1]}, type, swizzle};
     memset(out, 1, BYTES);
+    memcpy(out, &map, sizeof map);
     return FP8_CU_SUCCESS;
 }
 

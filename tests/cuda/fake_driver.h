@@ -32,6 +32,13 @@ typedef struct fake_device {
     size_t memory_bytes;
 } fake_device;
 
+/* A descriptor of a matrix, as the fake's cuTensorMapEncodeTiled makes it: of 128 bytes. */
+typedef struct fake_map {
+    void *data;
+    unsigned long long extent[2], stride; /* columns, rows; bytes from row to row */
+    unsigned int box[2], type, swizzle;
+} fake_map;
+
 typedef struct fake_driver {
     int version;                       /* 12040 */
     int count;                         /* of devices: 2 */

@@ -4,6 +4,7 @@
  * every call of create, clone, export and run fails once, what a run refuses; nothing leaks. The
  * fake computes nothing. */
 #include "backend/cuda/cuda_linear.h"
+#include "backend/cuda/sm90_args.h"
 #include "base/context.h"
 
 #include "cuda/fake_driver.h"
@@ -132,6 +133,23 @@ static fp8_linear *create_square(const fp8_context *ctx, fp8_activation activati
     return linear;
 }
 
+/* Of a weight [SIDE, SIDE] with 128x128 scales, and X in codes with 1x128. */
+static fp8_linear *create_blocks(const fp8_context *ctx)
+{
+    static uint8_t w_codes[SIDE * SIDE];
+    static float w_scales[] = {1, 1, 1, 1};
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    fp8_error err;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, SIDE, SIDE);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_F32, SIDE / 128, SIDE / 128);
+    desc.activation = FP8_ACTIVATION_CODES;
+    desc.x.grid = (fp8_grid){1, 128};
+    desc.w.grid = (fp8_grid){128, 128};
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err), FP8_OK);
+    return linear;
+}
+
 /* Runs rows of X in a dtype, so many elements apart, those of Y in bf16 as far. */
 static fp8_status run_with_stride(const fp8_linear *linear, fp8_dtype dtype, int64_t rows,
                                   int64_t x_stride, int64_t y_stride, fp8_error *err)
@@ -191,6 +209,44 @@ static void one_row_may_have_any_stride(void **state)
             assert_string_equal(t->fake->kernel, kernel);
         }
         fp8_linear_free(linear);
+    }
+}
+
+/* Scales of 1x128 that are columns of a wider matrix, [k blocks, stride]: the descriptor ends where
+ * they do, whichever kernel reads them. */
+static void scales_are_not_read_past_their_end(void **state)
+{
+    fake_start *t = *state;
+    fake_driver *fake = t->fake;
+    enum { STRIDE = 1000, BLOCKS = SIDE / 128 };
+    static const struct {
+        int64_t m;
+        const char *kernel;
+        size_t map;
+    } runs[] = {{30, "gemm_small", offsetof(fp8_small_args, x_scales)},
+                {900, "gemm_large", offsetof(fp8_large_args, x_scales)}};
+    fp8_error err;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_linear *linear = t->linear = create_blocks(t->ctx);
+    fake->argument_bytes = sizeof fake->arguments;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const int64_t m = runs[i].m;
+        const fp8_tensor x = on_device((uint64_t)1 << 38, FP8_E4M3FN, m, SIDE);
+        fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, m, SIDE);
+        fp8_tensor x_scales = on_device((1 << 30) + 64, FP8_F32, m, BLOCKS);
+        fake_map map;
+        x_scales.stride[0] = 1;
+        x_scales.stride[1] = STRIDE;
+        assert_int_equal(fp8_linear_run(linear, &x, &x_scales, &y, fake_driver_memory(0), 1 << 20,
+                                        fake_driver_stream(0), &err),
+                         FP8_OK);
+        assert_memory_equal(fake->kernel, runs[i].kernel, strlen(runs[i].kernel));
+        memcpy(&map, fake->arguments + runs[i].map, sizeof map);
+        assert_ptr_equal(map.data, x_scales.data);
+        assert_int_equal(map.stride, STRIDE * sizeof(float));
+        assert_int_equal(map.extent[0], m);
+        assert_int_equal(map.extent[1], BLOCKS);
     }
 }
 
@@ -280,6 +336,7 @@ int main(void)
         fake_test(a_run_is_one_launch_in_the_stream),
         fake_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
         fake_test(one_row_may_have_any_stride),
+        fake_test(scales_are_not_read_past_their_end),
         fake_test(too_many_tiles_are_left_to_others),
         fake_test(too_many_rows_have_no_workspace),
         fake_test(sizes_are_those_of_the_device),
