@@ -10,14 +10,12 @@
  *     block/tp_*             a rank's results; its weight is worth, to the bit, what one rank's is
  * Left out: the per-tensor scale 0 of a zero weight. */
 #include "golden/golden_linear.h"
-#include "support/ranks.h"
+#include "support/rank_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
 
 static const char online[] = "online", block[] = "block";
-static fp8_context *ctx;
-
 enum { FEW = 7 }; /* rows of a piece */
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -419,19 +417,6 @@ static void block_shards_agree(void **state)
     }
     golden_free_names(names);
     assert_true(golden_report_by(block, "expected_layers.tsv"));
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return make_rank_context(&ctx);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    return 0;
 }
 
 int main(void)

@@ -43,14 +43,6 @@ static inline fp8_status rank_max(void *user, const char *name, float *values, i
     return FP8_OK;
 }
 
-/* A context of one thread: ranks are threads themselves. Nonzero if there is none. */
-static inline int make_rank_context(fp8_context **out)
-{
-    fp8_context_desc d = FP8_CONTEXT_DESC_INIT;
-    d.threads = 1;
-    return fp8_context_create(&d, out, NULL) != FP8_OK;
-}
-
 typedef struct rank_task {
     rank_group *group;
     int rank;

@@ -3,7 +3,7 @@
  * test_fused.c - weights that engines fuse, through whole conversions: all parts alike or none, and
  * one scale for all where there is one a tensor. */
 #include "support/model_maker.h"
-#include "support/sandbox.h"
+#include "support/sandbox_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,6 @@
 
 #define ATTENTION "model.layers.0.self_attn."
 #define EXPERT    "model.layers.0.mlp.experts.1."
-
-static fp8_context *ctx;
 
 static const made_tensor dense[] = {
     {ATTENTION "q_proj.weight", FP8_BF16, 2, {192, 128}, 0},
@@ -42,14 +40,6 @@ static int set_up(void **state)
     model_make("experts", experts, sizeof experts / sizeof *experts,
                "{\n  \"model_type\": \"qwen3_moe\"\n}\n");
     return fp8_context_create(NULL, &ctx, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    sandbox_remove();
-    return 0;
 }
 
 static void convert(fp8_verb verb, const char *src, const char *dst, const char *scheme,

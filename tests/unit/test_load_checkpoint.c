@@ -8,11 +8,9 @@
 #include "support/meter.h"
 #include "support/model_maker.h"
 #include "support/ranks.h"
-#include "support/sandbox.h"
+#include "support/sandbox_fixture.h"
 
 #include <stdio.h>
-
-static fp8_context *ctx;
 
 static int set_up(void **state)
 {
@@ -22,14 +20,6 @@ static int set_up(void **state)
     sandbox_make();
     model_make_llama("bf16", 2);
     return fp8_context_create(&d, &ctx, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    sandbox_remove();
-    return 0;
 }
 
 /* ---- a model --------------------------------------------------------------------------------- */

@@ -4,25 +4,10 @@
  * and sharded, as public reports tell of vLLM (the number is that of the report there), each made
  * to happen here. docs/layers.md has the table. */
 #include "support/counted_alloc.h"
-#include "support/ranks.h"
+#include "support/rank_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
-
-static fp8_context *ctx;
-
-static int set_up(void **state)
-{
-    (void)state;
-    return make_rank_context(&ctx);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    return 0;
-}
 
 static fp8_layer_desc desc_of(int64_t n, int64_t k, const char *scheme)
 {

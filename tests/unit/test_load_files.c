@@ -5,26 +5,16 @@
 #include "support/layer_maker.h"
 #include "support/meter.h"
 #include "support/model_maker.h"
-#include "support/sandbox.h"
+#include "support/sandbox_fixture.h"
 
 #include <stdio.h>
 #include <unistd.h>
-
-static fp8_context *ctx;
 
 static int set_up(void **state)
 {
     (void)state;
     sandbox_make();
     return fp8_context_create(NULL, &ctx, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    sandbox_remove();
-    return 0;
 }
 
 enum { N = 96, K = 64 };

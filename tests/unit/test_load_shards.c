@@ -4,26 +4,11 @@
  * columns, fused parts, shared key and value heads, tensors that are fused on disk; codes whose
  * blocks the cuts do not respect; scales that the ranks agree on. A rank's weight is worth, element
  * by element, what that of one rank is worth there. */
-#include "support/ranks.h"
+#include "support/rank_fixture.h"
 
 #include <math.h>
 
 #include <stdio.h>
-
-static fp8_context *ctx;
-
-static int set_up(void **state)
-{
-    (void)state;
-    return make_rank_context(&ctx);
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    return 0;
-}
 
 /* A fused weight: [q; k; v] of heads, or of any rows. */
 enum { PARTS = 3, K = 320, HEAD = 20 };

@@ -23,7 +23,7 @@
 #include <immintrin.h>
 #endif
 
-enum { MAX_CUTS = 64, GROUP_ROWS = FP8_PANEL_GROUP * FP8_PANEL_ROWS };
+enum { MAX_CUTS = 64 };
 
 /* How x is filled. */
 typedef enum fill { FILL_PLAIN, FILL_TINY, FILL_HUGE, FILL_WHOLE, FILL_COUNT } fill;

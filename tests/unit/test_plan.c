@@ -3,7 +3,7 @@
  * test_plan.c - what is decided for each tensor and why: kinds, patterns, engines, fused sets. A
  * plan writes nothing. */
 #include "support/model_maker.h"
-#include "support/sandbox.h"
+#include "support/sandbox_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,22 +14,12 @@
 /* cmocka.h needs some of the above. */
 #include <cmocka.h>
 
-static fp8_context *ctx;
-
 static int set_up(void **state)
 {
     (void)state;
     sandbox_make();
     model_make_llama("model", 2);
     return fp8_context_create(NULL, &ctx, NULL) != FP8_OK;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    fp8_context_free(ctx);
-    sandbox_remove();
-    return 0;
 }
 
 static fp8_convert_desc request(const fp8_pattern *patterns, size_t count)
