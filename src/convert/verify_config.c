@@ -71,40 +71,22 @@ fp8_status fp8_verify_nothing_quantized(fp8_verification *v, fp8_error *err)
     return FP8_OK;
 }
 
-/* activation_scheme of quantization_config as written, an empty span if absent. */
-static fp8_status read_activation_scheme(fp8_span config, fp8_span *out, fp8_error *err)
-{
-    fp8_json j;
-    fp8_span key;
-    bool more;
-    *out = (fp8_span){NULL, 0};
-    fp8_json_open(&j, config.text, config.bytes);
-    FP8_TRY(fp8_json_enter_object(&j, err));
-    for (;;) {
-        FP8_TRY(fp8_json_next_key(&j, &key, &more, err));
-        if (!more)
-            return FP8_OK;
-        FP8_TRY(fp8_json_skip(&j, fp8_json_equals(key, "activation_scheme") ? out : NULL, err));
-    }
-}
-
 /* Rule activation-scheme: quant_method fp8 says "dynamic" or "static", and blocks are dynamic. */
 fp8_status fp8_verify_activation_scheme(fp8_verification *v, fp8_error *err)
 {
     const fp8_subject *s = &v->subject;
     const fp8_quant_config *config = &s->roles.config;
-    fp8_span scheme;
+    fp8_pick scheme = {"activation_scheme", {0}};
     if (config->kind != FP8_CONFIG_HF_FP8 || !s->config.quantization.text)
         return FP8_OK;
-    FP8_TRY(read_activation_scheme(s->config.quantization, &scheme, err));
-    static const char dynamic[] = "\"dynamic\"", fixed[] = "\"static\"";
-    bool is_dynamic = scheme.bytes == sizeof dynamic - 1 && !memcmp(scheme.text, dynamic, 9);
-    bool is_static = scheme.bytes == sizeof fixed - 1 && !memcmp(scheme.text, fixed, 8);
-    if (!scheme.text)
+    FP8_TRY(fp8_json_pick(s->config.quantization, &scheme, 1, err));
+    const bool is_static = fp8_pick_is(scheme.value, "static");
+    if (!scheme.value.text)
         FP8_FOUND_ERROR(v, NULL, "quantization_config lacks activation_scheme, which vllm needs");
-    else if (!is_dynamic && !is_static)
+    else if (!is_static && !fp8_pick_is(scheme.value, "dynamic"))
         FP8_FOUND_ERROR(v, NULL, "activation_scheme is %.*s, must be \"dynamic\" or \"static\"",
-                        (int)(scheme.bytes < 40 ? scheme.bytes : 40), scheme.text);
+                        (int)(scheme.value.bytes < 40 ? scheme.value.bytes : 40),
+                        scheme.value.text);
     bool blocks = config->group_count && config->groups[0].grid.rows > 1;
     if (is_static && blocks)
         FP8_FOUND_ERROR(v, NULL,

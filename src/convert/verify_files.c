@@ -4,6 +4,7 @@
  * of the model. */
 #define _GNU_SOURCE
 #include "ckpt/index.h"
+#include "ckpt/json_pick.h"
 #include "convert/verify.h"
 
 #include <dirent.h>
@@ -20,42 +21,30 @@ fp8_status fp8_verify_index(fp8_verification *v, fp8_error *err)
     return FP8_OK;
 }
 
-/* Marks in listed[] the tensors that the weight_map names. */
-static fp8_status mark_listed(const fp8_checkpoint *ckpt, fp8_json *j, char *name, bool *listed,
-                              fp8_error *err)
+/* The tensors of a checkpoint that its index names. */
+typedef struct listing {
+    const fp8_checkpoint *ckpt;
+    bool *listed; /* [tensors] */
+    char *name;   /* room for any */
+} listing;
+
+static fp8_status mark_listed(void *arg, fp8_span key, fp8_span value, fp8_error *err)
 {
-    fp8_span key;
-    bool more;
-    FP8_TRY(fp8_json_enter_object(j, err));
-    for (;;) {
-        FP8_TRY(fp8_json_next_key(j, &key, &more, err));
-        if (!more)
-            return FP8_OK;
-        uint64_t bytes = fp8_json_unescape(key, name);
-        int64_t i = fp8_checkpoint_index(ckpt, name, bytes);
-        if (i >= 0)
-            listed[i] = true;
-        FP8_TRY(fp8_json_skip(j, NULL, err));
-    }
+    const listing *l = arg;
+    (void)value, (void)err;
+    const int64_t i = fp8_checkpoint_index(l->ckpt, l->name, fp8_json_unescape(key, l->name));
+    if (i >= 0)
+        l->listed[i] = true;
+    return FP8_OK;
 }
 
-static fp8_status scan_index(const fp8_checkpoint *ckpt, const char *text, uint64_t bytes,
-                             char *name, bool *listed, fp8_error *err)
+static fp8_status scan_index(listing *l, const char *text, uint64_t bytes, fp8_error *err)
 {
-    fp8_json j;
-    fp8_span key;
-    bool more;
-    fp8_json_open(&j, text, bytes);
-    FP8_TRY(fp8_json_enter_object(&j, err));
-    for (;;) {
-        FP8_TRY(fp8_json_next_key(&j, &key, &more, err));
-        if (!more)
-            return FP8_OK;
-        if (fp8_json_equals(key, "weight_map"))
-            FP8_TRY(mark_listed(ckpt, &j, name, listed, err));
-        else
-            FP8_TRY(fp8_json_skip(&j, NULL, err));
-    }
+    fp8_span index;
+    fp8_pick map = {"weight_map", {0}};
+    FP8_TRY(fp8_json_whole_object(text, bytes, &index, err));
+    FP8_TRY(fp8_json_pick(index, &map, 1, err));
+    return fp8_json_each(map.value, mark_listed, l, err);
 }
 
 /* Rule index-unlisted: every tensor of the shards is in the index; a loader that goes by the index
@@ -64,27 +53,27 @@ fp8_status fp8_verify_index_unlisted(fp8_verification *v, fp8_error *err)
 {
     const fp8_checkpoint *ckpt = v->subject.ckpt;
     int64_t n = fp8_checkpoint_count(ckpt);
-    char *text = NULL, *name = NULL;
+    char *text = NULL;
     uint64_t bytes = 0;
     if (!ckpt->index_file)
         return FP8_OK;
     FP8_TRY(fp8_read_text(v->ctx, ckpt->directory, ckpt->index_file, FP8_MAX_INDEX_BYTES, &text,
                           &bytes, err));
-    bool *listed = fp8_alloc_zeroed(v->ctx, (uint64_t)n, sizeof *listed);
-    name = fp8_alloc(v->ctx, bytes);
+    listing l = {ckpt, fp8_alloc_zeroed(v->ctx, (uint64_t)n, sizeof *l.listed),
+                 fp8_alloc(v->ctx, bytes)};
     fp8_status status = FP8_OK;
-    if (!listed || !name)
+    if (!l.listed || !l.name)
         status = fp8_fail(err, FP8_E_NO_MEMORY, "index: no memory for its names");
     if (status == FP8_OK)
-        status = scan_index(ckpt, text, bytes, name, listed, err);
+        status = scan_index(&l, text, bytes, err);
     for (int64_t i = 0; i < n && status == FP8_OK; i++) {
         fp8_tensor_info info = fp8_subject_tensor(&v->subject, i);
-        if (!listed[i])
+        if (!l.listed[i])
             FP8_FOUND_ERROR(v, info.name, "%s holds the tensor, %s does not list it", info.file,
                             ckpt->index_file);
     }
-    fp8_release(v->ctx, listed);
-    fp8_release(v->ctx, name);
+    fp8_release(v->ctx, l.listed);
+    fp8_release(v->ctx, l.name);
     fp8_release(v->ctx, text);
     return status;
 }

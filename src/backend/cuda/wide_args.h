@@ -40,7 +40,6 @@ enum { FP8_WIDE_CHANNEL, FP8_WIDE_MX, FP8_WIDE_BLOCK, FP8_WIDE_TERMS, FP8_WIDE_K
 enum {
     FP8_WIDE_ROWS = 128,    /* of W of a tile */
     FP8_WIDE_STAGES = 16,   /* of the ring, at most */
-    FP8_WIDE_SPLIT = 8,     /* at most */
     FP8_WIDE_STATIC = 9216, /* bytes of shared memory that are not dynamic, at most */
     FP8_WIDE_SHARED = FP8_SHARED_MOST - FP8_WIDE_STATIC,
 };
