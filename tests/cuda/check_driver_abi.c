@@ -65,6 +65,7 @@ _Static_assert(FP8_CU_POINTER_ON_DEVICE == (int)CU_POINTER_ATTRIBUTE_DEVICE_POIN
 _Static_assert(FP8_CU_MAP_U8 == (int)CU_TENSOR_MAP_DATA_TYPE_UINT8 &&
                    FP8_CU_MAP_F32 == (int)CU_TENSOR_MAP_DATA_TYPE_FLOAT32 &&
                    FP8_CU_MAP_BF16 == (int)CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 &&
+                   FP8_CU_MAP_L2_NONE == (int)CU_TENSOR_MAP_L2_PROMOTION_NONE &&
                    FP8_CU_MAP_L2_256B == (int)CU_TENSOR_MAP_L2_PROMOTION_L2_256B &&
                    FP8_CU_MAP_SWIZZLE_32 == (int)CU_TENSOR_MAP_SWIZZLE_32B &&
                    FP8_CU_MAP_SWIZZLE_64 == (int)CU_TENSOR_MAP_SWIZZLE_64B &&

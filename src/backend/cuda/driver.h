@@ -83,7 +83,13 @@ enum {
 enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_DEPENDENT = 6 };
 
 /* For cuTensorMapEncodeTiled. */
-enum { FP8_CU_MAP_U8 = 0, FP8_CU_MAP_F32 = 7, FP8_CU_MAP_BF16 = 9, FP8_CU_MAP_L2_256B = 3 };
+enum {
+    FP8_CU_MAP_U8 = 0,
+    FP8_CU_MAP_F32 = 7,
+    FP8_CU_MAP_BF16 = 9,
+    FP8_CU_MAP_L2_NONE = 0,
+    FP8_CU_MAP_L2_256B = 3
+};
 enum { FP8_CU_MAP_SWIZZLE_32 = 1, FP8_CU_MAP_SWIZZLE_64 = 2, FP8_CU_MAP_SWIZZLE_128 = 3 };
 struct CUtensorMap_st; /* fp8_tensor_map, as NVIDIA calls it */
 

@@ -8,14 +8,15 @@
 #include "backend/cuda/tensor_map.h"
 
 enum { BYTES = FP8_CU_MAP_U8, HALVES = FP8_CU_MAP_BF16, FLOATS = FP8_CU_MAP_F32 };
+enum { ONCE = FP8_CU_MAP_L2_NONE, NEXT_TOO = FP8_CU_MAP_L2_256B };
 
 /* A box of rows by 128 columns of codes. */
 static fp8_status map_codes(const fp8_cuda_device *device, const uint8_t *data, int32_t rows,
-                            int32_t cols, int64_t stride, int32_t box_rows, fp8_tensor_map *out,
-                            fp8_error *err)
+                            int32_t cols, int64_t stride, int32_t box_rows, uint32_t promotion,
+                            fp8_tensor_map *out, fp8_error *err)
 {
     const fp8_cuda_map_of of = {
-        data, rows, cols, stride, box_rows, 128, BYTES, FP8_CU_MAP_SWIZZLE_128, 1};
+        data, rows, cols, stride, box_rows, 128, BYTES, FP8_CU_MAP_SWIZZLE_128, 1, promotion};
     return fp8_cuda_make_map(device, &of, out, err);
 }
 
@@ -25,7 +26,7 @@ static fp8_status map_scales(const fp8_cuda_device *device, const fp8_sm90_probl
                              fp8_error *err)
 {
     const fp8_cuda_map_of of = {scales->x, up(p->k, 128), p->m, scales->x_stride, 1, box, FLOATS, 0,
-                                4};
+                                4,         ONCE};
     return fp8_cuda_make_map(device, &of, out, err);
 }
 
@@ -37,8 +38,8 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
                              : box_cols == 32 ? FP8_CU_MAP_SWIZZLE_64
                              : box_cols == 16 ? FP8_CU_MAP_SWIZZLE_32
                                               : 0;
-    const fp8_cuda_map_of of = {m->y,   p->m,    p->n, m->y_stride, box_rows, box_cols,
-                                HALVES, swizzle, 2};
+    const fp8_cuda_map_of of = {m->y,     p->m,   p->n,    m->y_stride, box_rows,
+                                box_cols, HALVES, swizzle, 2,           ONCE};
     return fp8_cuda_make_map(device, &of, out, err);
 }
 
@@ -88,8 +89,10 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .cluster = (uint32_t)cluster,
         .dependent = true,
     };
-    FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, &a.x, err));
-    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, &a.w, err));
+    FP8_TRY(
+        map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, NEXT_TOO, &a.x, err));
+    FP8_TRY(
+        map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, NEXT_TOO, &a.w, err));
     if (stores_by_bulk(p, m))
         FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
     if (v->block)
@@ -131,9 +134,9 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .cluster = (uint32_t)v->split,
         .dependent = true,
     };
-    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, &a.w, err));
+    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, ONCE, &a.w, err));
     if (!resident)
-        FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a.x_rows, &a.x, err));
+        FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a.x_rows, ONCE, &a.x, err));
     if (!resident && v->block)
         FP8_TRY(map_scales(device, p, &m->scales, v->cols, &a.x_scales, err));
     if (wide && a.by_bulk)

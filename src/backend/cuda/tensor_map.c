@@ -12,6 +12,6 @@ fp8_status fp8_cuda_make_map(const fp8_cuda_device *device, const fp8_cuda_map_o
     const uint32_t box[2] = {(uint32_t)of->box_cols, (uint32_t)of->box_rows}, step[2] = {1, 1};
     FP8_DRIVER_TRY(&device->driver, err, device->label, cuTensorMapEncodeTiled,
                    (struct CUtensorMap_st *)(void *)out, of->type, 2, (void *)(uintptr_t)of->data,
-                   extent, stride, box, step, 0, of->swizzle, FP8_CU_MAP_L2_256B, 0);
+                   extent, stride, box, step, 0, of->swizzle, of->promotion, 0);
     return FP8_OK;
 }

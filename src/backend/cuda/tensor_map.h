@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * tensor_map.h - descriptors by which bulk copies find boxes of a matrix: 100 ns each to make, so
- * they are made for each run. */
+ * they are made for each run.
+ *
+ * Promotion to 256 bytes makes the L2 fetch the neighbour of each line of a box. A weight that is
+ * read once must go without: an H200 gives boxes of rows at 4.2 TB/s with it, at 4.47 without (4.52
+ * are what consecutive bytes reach). Where several blocks read a tile the neighbour, of the next k
+ * block, is there when they ask for it: up to 4 % for products of many rows. */
 #ifndef FP8_BACKEND_CUDA_TENSOR_MAP_H
 #define FP8_BACKEND_CUDA_TENSOR_MAP_H
 
@@ -14,6 +19,7 @@ typedef struct fp8_cuda_map_of {
     int64_t rows, cols, stride; /* elements */
     int32_t box_rows, box_cols;
     uint32_t type, swizzle, element_bytes; /* FP8_CU_MAP_.. */
+    uint32_t promotion;                    /* FP8_CU_MAP_L2_.. */
 } fp8_cuda_map_of;
 
 /* Whether there is a descriptor of data[rows, cols], `stride` elements of so many bytes from row to

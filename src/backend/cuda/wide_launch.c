@@ -36,6 +36,8 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
         .bias_last = m->bias && m->bias_last,
         .scale_step = !m->one_scale,
     };
+    enum { FEW = 64 }; /* rows of X for which W is read about once */
+    const uint32_t promotion = p->m > FEW ? FP8_CU_MAP_L2_256B : FP8_CU_MAP_L2_NONE;
     const fp8_cuda_map_of straight = {m->w,
                                       p->n,
                                       p->k,
@@ -44,13 +46,21 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
                                       depth,
                                       FP8_CU_MAP_U8,
                                       depth == 128 ? FP8_CU_MAP_SWIZZLE_128 : FP8_CU_MAP_SWIZZLE_64,
-                                      1};
+                                      1,
+                                      promotion};
     const fp8_cuda_map_of turned = {m->w,  p->k,          p->n,          m->w_stride,
                                     depth, FP8_WIDE_ROWS, FP8_CU_MAP_U8, FP8_CU_MAP_SWIZZLE_128,
-                                    1};
-    const fp8_cuda_map_of x = {
-        m->x, p->m, p->k, m->x_stride, v->tokens, 64, FP8_CU_MAP_BF16, FP8_CU_MAP_SWIZZLE_128,
-        2}; /* a copy of 16 bits, whatever they mean */
+                                    1,     promotion};
+    const fp8_cuda_map_of x = {m->x,
+                               p->m,
+                               p->k,
+                               m->x_stride,
+                               v->tokens,
+                               64,
+                               FP8_CU_MAP_BF16,
+                               FP8_CU_MAP_SWIZZLE_128,
+                               2 /* a copy of 16 bits, whatever they mean */,
+                               promotion};
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)(plan.clusters * v->split)},
         .threads = (uint32_t)fp8_wide_threads(v->tokens, v->kind),
