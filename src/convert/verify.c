@@ -50,7 +50,7 @@ static const struct {
 } open_rules[] = {
     {FP8_E_FORMAT, "container"},       {FP8_E_TRUNCATED, "truncated"},
     {FP8_E_NOT_FOUND, "container"},    {FP8_E_MISMATCH, "container"},
-    {FP8_E_ARGUMENT, "config-broken"}, {FP8_E_UNSUPPORTED, "config-unknown"},
+    {FP8_E_ARGUMENT, "config-broken"}, {FP8_E_UNSUPPORTED, "container"},
 };
 
 void fp8_found(fp8_verification *v, bool is_error, const char *tensor, const char *message)

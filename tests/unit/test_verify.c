@@ -124,6 +124,25 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(fp8_verify(*state, &desc, NULL, NULL, &sum, &err), FP8_E_NOT_FOUND);
 }
 
+/* A tensor of more sizes than are held is a finding about the container, not about config.json. */
+static void what_cannot_be_held_is_found(void **state)
+{
+    enum { SIZES = 65536 };
+    char json[2 * SIZES + 100] = "{\"t\":{\"dtype\":\"F32\",\"shape\":[1";
+    watch w = {"container", "", "more than 65535 sizes", true, 0};
+    fp8_verify_summary sum;
+    fp8_verify_desc desc = FP8_VERIFY_DESC_INIT;
+    char *end = json + strlen(json);
+    for (int i = 1; i < SIZES; i++, end += 2)
+        memcpy(end, ",1", 2);
+    strcpy(end, "],\"data_offsets\":[0,4]}}");
+    desc.path = sandbox_make();
+    sandbox_safetensors("model.safetensors", json, 4);
+    assert_int_equal(fp8_verify(*state, &desc, on_finding, &w, &sum, NULL), FP8_OK);
+    assert_int_equal(w.hits, 1);
+    sandbox_remove();
+}
+
 /* ---- Diff ---- */
 
 typedef struct rows {
@@ -285,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(engines_are_asked),
         cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(what_cannot_be_held_is_found),
         cmocka_unit_test(a_checkpoint_equals_itself),
         cmocka_unit_test(codes_are_compared_by_their_values),
         cmocka_unit_test(equal_values_are_equal),
