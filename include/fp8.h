@@ -222,9 +222,8 @@ typedef struct fp8_context fp8_context;
  * primary context held, the one of PyTorch and CuPy; which context is current in a thread does not
  * change. All kernels are loaded here: the calls that use them only enqueue, allocate nothing, wait
  * for nothing (FP8_NAN_REFUSE does), and may be captured into a CUDA graph. What fails on the
- * device later is told by a later call, as DEVICE. fp8_quantize, fp8_dequantize, fp8_requantize,
- * fp8_cast, fp8_matmul, fp8_linear, fp8_layer and fp8_load are built for CUDA; other functions that
- * compute refuse such a context with UNSUPPORTED, those that only read a checkpoint take it.
+ * device later is told by a later call, as DEVICE. fp8_convert_plan, fp8_verify and fp8_diff work
+ * on the CPU only, and refuse such a context with UNSUPPORTED.
  * `tuned` says which kernels were the fastest on this kind of device for linears of some sizes, as
  * fp8-tune(1) has it; a line counts for all rows up to its M and above the step before (8, 16, 24,
  * 32, 48, 64, 96 ..), others are chosen as without the file. A line of a kernel that this library
@@ -462,7 +461,7 @@ FP8_API fp8_status fp8_linear_check(const fp8_context *ctx, const fp8_linear_des
 FP8_API fp8_status fp8_linear_create(const fp8_context *ctx, const fp8_linear_desc *desc,
                                      const fp8_tensor *w, const fp8_tensor *w_scales,
                                      const fp8_tensor *bias, fp8_linear **out, fp8_error *err);
-/* A deep copy. Errors: ARGUMENT, NO_MEMORY. */
+/* A deep copy. Errors: ARGUMENT, NO_MEMORY; on CUDA also STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_linear_clone(const fp8_linear *linear, fp8_linear **out, fp8_error *err);
 /* NULL is a no-op. */
 FP8_API void fp8_linear_free(fp8_linear *linear);
@@ -477,8 +476,9 @@ typedef struct fp8_linear_info {
 /* Any thread; NULL of either is ARGUMENT. */
 FP8_API fp8_status fp8_linear_get_info(const fp8_linear *linear, fp8_linear_info *out);
 /* codes[N,K] and scales[scale_rows, scale_cols] (either may be NULL) = what create was given or
- * made, bit for bit, into contiguous or strided views of the dtypes of fp8_linear_get_info.
- * Errors: ARGUMENT, SHAPE, STRIDE, DTYPE. Any thread. */
+ * made, bit for bit, into contiguous or strided views of the dtypes of fp8_linear_get_info, on CUDA
+ * on the host or on the device. Errors: ARGUMENT, SHAPE, STRIDE, DTYPE; on CUDA also NO_MEMORY,
+ * STATE, DEVICE. Any thread. */
 FP8_API fp8_status fp8_linear_export(const fp8_linear *linear, fp8_tensor *codes,
                                      fp8_tensor *scales, fp8_error *err);
 
@@ -740,11 +740,10 @@ FP8_API fp8_status fp8_layer_create(const fp8_context *ctx, const fp8_layer_desc
 /* NULL is a no-op. No load may be at work on it, nobody hold its linear. */
 FP8_API void fp8_layer_free(fp8_layer *layer);
 /* A deep copy in ctx (NULL: the layer's own; another: how a layer moves to another device,
- * allocator or pool of threads): codes, scales, version, policy, and the source where
- * the layer holds it; a source that the caller keeps is kept for both, but for one on a device that
- * the copy is not on, which is copied to the host. From one device to another codes go by way of
- * the host. Errors: ARGUMENT, STATE
- * (a load is at work on it), NO_MEMORY. */
+ * allocator or pool of threads): codes, scales, version, policy, and the source where the layer
+ * holds it; a source that the caller keeps is kept for both, but for one on a device that the copy
+ * is not on, which is copied to the host. From one device to another codes go by way of the host.
+ * Errors: ARGUMENT, STATE (a load is at work on it), NO_MEMORY; on CUDA also DEVICE. */
 FP8_API fp8_status fp8_layer_clone(const fp8_layer *layer, const fp8_context *ctx, fp8_layer **out,
                                    fp8_error *err);
 /* The rank's weight[n,k] in high precision and bias (NULL: none; vector [n]), quantized now unless
@@ -832,6 +831,8 @@ typedef struct fp8_load_desc {
  * at a time. */
 typedef struct fp8_load fp8_load;
 
+/* A load without layers. desc NULL = all defaults. Errors: ARGUMENT, NO_MEMORY. Free with
+ * fp8_load_free, before ctx. */
 FP8_API fp8_status fp8_load_create(const fp8_context *ctx, const fp8_load_desc *desc,
                                    fp8_load **out, fp8_error *err);
 /* Ends it: layers that are not whole stay as they were. NULL is a no-op. Before its layers. */
@@ -902,6 +903,7 @@ typedef struct fp8_load_info {
     uint64_t spilled_bytes;                     /* in the spill file now */
     uint64_t source_bytes;                      /* of pieces taken so far, this rank's share */
 } fp8_load_info;
+/* NULL of either is ARGUMENT. */
 FP8_API fp8_status fp8_load_get_info(const fp8_load *load, fp8_load_info *out);
 
 /* ---- 11. Checkpoints ---- */
@@ -932,6 +934,7 @@ FP8_API fp8_status fp8_checkpoint_open(const fp8_context *ctx, const char *path,
                                        fp8_checkpoint **out, fp8_error *err);
 /* NULL is a no-op. */
 FP8_API void fp8_checkpoint_close(fp8_checkpoint *ckpt);
+/* How many tensors it has; 0 for NULL. */
 FP8_API int64_t fp8_checkpoint_count(const fp8_checkpoint *ckpt);
 /* Tensor i of the checkpoint, ordered by shard and data offset; ARGUMENT if there is none, or for a
  * NULL. The texts belong to ckpt. */
@@ -956,7 +959,8 @@ typedef struct fp8_weight_info {
 } fp8_weight_info;
 typedef void (*fp8_weight_fn)(void *user, const fp8_weight_info *weight);
 /* Tells fn of each, in the order of tensors, by config.json and the tensors. Errors: ARGUMENT (a
- * NULL), FORMAT (config.json is broken), NO_MEMORY. */
+ * NULL, or a pattern of config.json that takes too much work to match), FORMAT (config.json is
+ * broken), NO_MEMORY. */
 FP8_API fp8_status fp8_checkpoint_weights(const fp8_checkpoint *ckpt, fp8_weight_fn fn, void *user,
                                           fp8_error *err);
 /* Things that are odd but legal (an index total that is wrong, a tensor that it does not list ..):
@@ -1060,7 +1064,9 @@ typedef void (*fp8_message_fn)(void *user, const char *text);
  * (also if max_memory_bytes is too little; the message names what would do). */
 FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc,
                                     fp8_convert **out, fp8_error *err);
+/* How many tensors the source has; 0 for NULL. */
 FP8_API int64_t fp8_convert_count(const fp8_convert *conv);
+/* What becomes of tensor i; ARGUMENT if there is none, or for a NULL. */
 FP8_API fp8_status fp8_convert_row(const fp8_convert *conv, int64_t i, fp8_plan_row *out);
 /* Totals of the plan; zeros if conv is NULL, nothing if out is. */
 FP8_API void fp8_convert_summary(const fp8_convert *conv, fp8_plan_summary *out);
@@ -1110,8 +1116,9 @@ typedef struct fp8_verify_summary {
 
 /* Checks a quantized checkpoint: container, index, scales, config, and against a source or an
  * engine where asked. Findings are reported as they are met; FP8_OK means that the check ran, not
- * that all is well. Any thread. Errors: ARGUMENT, NOT_FOUND (path itself), TRUNCATED
- * and MISMATCH (a file was changed after it was opened), IO, NO_MEMORY. */
+ * that all is well. Any thread. Errors: ARGUMENT, UNSUPPORTED (a context of CUDA), NOT_FOUND (path
+ * itself), TRUNCATED and MISMATCH (a file was changed after it was opened), IO, NO_MEMORY; of
+ * `against` those of fp8_checkpoint_open. */
 FP8_API fp8_status fp8_verify(const fp8_context *ctx, const fp8_verify_desc *desc,
                               fp8_finding_fn fn, void *user, fp8_verify_summary *out,
                               fp8_error *err);
@@ -1136,7 +1143,8 @@ typedef struct fp8_diff_row {
 typedef void (*fp8_diff_fn)(void *user, const fp8_diff_row *row);
 
 /* Compares two checkpoints tensor by tensor, quantized weights by their real values. Any thread.
- * Errors: ARGUMENT, those of fp8_checkpoint_open and fp8_checkpoint_read. */
+ * Errors: ARGUMENT, UNSUPPORTED (a context of CUDA), those of fp8_checkpoint_open and
+ * fp8_checkpoint_read. */
 FP8_API fp8_status fp8_diff(const fp8_context *ctx, const char *a, const char *b, fp8_diff_fn fn,
                             void *user, fp8_error *err);
 
