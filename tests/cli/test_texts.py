@@ -6,6 +6,7 @@ in the environment variable FP8_BUILD; without it the pages and completions are 
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -42,6 +43,20 @@ class Texts(command.Case):
         self.assertLessEqual({"--against", "--for", "--tp", "--json"}, self.options["verify"])
         self.assertLessEqual({"--dtype"}, self.options["dequantize"])
         self.assertLessEqual({"-o", "-j", "-q", "-v"}, self.letters["quantize"])
+
+    def test_commands_of_the_readme(self):
+        """Those about checkpoints run as they stand, in that order; only DST is made anew by each."""
+        experts = {f"model.layers.0.mlp.experts.{e}.{name}_proj.weight": command.bf16(128, 128, e)
+                   for e in range(2) for name in ("gate", "up", "down")}
+        self.checkpoint("Llama-3.1-8B", command.llama(1, 512))
+        self.checkpoint("SRC", {**command.llama(1), **experts})
+        self.run_fp8("quantize", "SRC", "-o", "DEEPSEEK-FP8")
+        lines = re.findall(r"(?m)^(?:\$ )?fp8 ((?:quantize|convert|dequantize|verify|schemes) .*)",
+                           (command.ROOT / "README.md").read_text())
+        self.assertGreaterEqual(len(lines), 9)
+        for line in lines:
+            shutil.rmtree(self.folder / "DST", ignore_errors=True)
+            self.run_fp8(*shlex.split(line, comments=True))
 
     def test_man_pages(self):
         man = BUILD / "man"
