@@ -138,7 +138,13 @@ void cli_text_json(FILE *out, const char *text, size_t bytes)
     fputc('"', out);
 }
 
-/* Edit distance (insert, delete, replace) of a and b, 99 if one is longer than 31 bytes. */
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Edit distance (insert, delete, replace) of a and b, whatever their case; 99 if one is longer than
+ * 31 bytes. */
 static size_t distance(const char *a, const char *b)
 {
     size_t row[32], rows = strlen(a), columns = strlen(b);
@@ -150,7 +156,7 @@ static size_t distance(const char *a, const char *b)
         size_t diagonal = row[0];
         row[0] = i;
         for (size_t j = 1; j <= columns; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            size_t replaced = diagonal + (lower(a[i - 1]) != lower(b[j - 1]));
             size_t shorter = row[j] < row[j - 1] ? row[j] : row[j - 1];
             diagonal = row[j];
             row[j] = replaced < shorter + 1 ? replaced : shorter + 1;

@@ -23,8 +23,8 @@ void cli_text_fit(char *out, size_t size, const char *text, size_t bytes, size_t
 /* Writes text[bytes] as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. */
 void cli_text_json(FILE *out, const char *text, size_t bytes);
 
-/* The text next(0), next(1), .. that is nearest to `word`, NULL if none is within two edits and a
- * third of its length. */
+/* The text next(0), next(1), .. that is nearest to `word` whatever its case, NULL if none is within
+ * two edits and a third of its length. */
 const char *cli_text_nearest(const char *word, const char *(*next)(int64_t i));
 
 #endif

@@ -127,7 +127,8 @@ static const cli_option options[] = {
              "tensor in high precision and warns."},
     {.name = "activation-scales", .verbs = CLI_TO_FP8, .kind = CLI_TEXT, .field = FIELD(activation_scales),
      .argument = "FILE", .complete = CLI_FILE, .help = "static activation scales, for schemes with them",
-     .more = "A safetensors or JSON file with one number for each layer, from a calibration run."},
+     .more = "One positive number for each layer, from a calibration run: JSON such as {\"model.layers.0.mlp.up_proj\": 0.01}, "
+             "or a safetensors file; names with or without .input_scale."},
     {.name = "against", .verbs = CLI_VERIFY, .kind = CLI_TEXT, .field = FIELD(against),
      .argument = "SRC", .complete = CLI_CHECKPOINT, .help = "compare with the checkpoint it was made from",
      .more = "Measures the error of every tensor, and finds swapped and missing ones, which the result "
@@ -163,7 +164,7 @@ static const cli_option options[] = {
      .argument = "FILE", .complete = CLI_FILE, .help = "write a report: FILE.html or FILE.json",
      .more = "Error, saturated and zero codes of every tensor; as a page with pictures, or as data."},
     {.name = "progress", .verbs = CLI_MAKES, .kind = CLI_TEXT, .field = FIELD(progress),
-     .argument = "HOW", .choice = progress_choice, .help = "auto (default), plain, none or json; on stderr",
+     .argument = "HOW", .choice = progress_choice, .help = "on stderr: auto (default), plain, none or json",
      .more = "auto redraws one line on a terminal and is plain elsewhere: a line every five seconds. "
              "json prints one object a line."},
     {.name = "json", .verbs = CLI_ALL, .kind = CLI_FLAG, .field = FIELD(json),

@@ -52,6 +52,7 @@ class Usage(command.Case):
             (["quantize", model, "-o", "out", "--scheme", "hfblock"], ["hfblock", "hf-block"]),
             (["quantize", model, "-o", "out", "--scheme", "int4"], ["int4", "hf-block", "ct-channel"]),
             (["quantize", model, "-o", "out", "--for", "vlm"], ["vlm", "vllm"]),
+            (["quantize", model, "-o", "out", "--for", "vLLM"], ["vLLM", "did you mean vllm?"]),
             (["quantize", model, "-o", "out", "--numerics", "x"], ["'x'", "best"]),
             (["quantize", model, "-o", "out", "--max-memory", "99999999999GB"], ["99999999999GB", "64MiB"]),
             (["quantize", model, "-o", "out", "--max-memory", "-1"], ["-1"]),
