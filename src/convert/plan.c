@@ -104,7 +104,8 @@ static fp8_status find_dialect(const fp8_convert *conv, const char *name, const 
                                fp8_error *err)
 {
     *out = fp8_dialect_find(name, conv->engine);
-    FP8_FAIL_IF(!*out, err, FP8_E_UNSUPPORTED, "there is no scheme '%s' to write", name);
+    FP8_FAIL_IF(!*out, err, FP8_E_UNSUPPORTED,
+                "there is no scheme '%s' to write (fp8 schemes lists those that are)", name);
     const char *reason;
     fp8_verdict verdict = fp8_engine_dialect(conv->engine, *out, &reason);
     bool refused = verdict == FP8_REFUSED || verdict == FP8_MISREAD;
@@ -253,7 +254,11 @@ static fp8_status open_source(fp8_convert *conv, fp8_error *err)
 {
     FP8_TRY(fp8_checkpoint_open(conv->ctx, conv->src, &conv->ckpt, err));
     conv->count = fp8_checkpoint_count(conv->ckpt);
-    FP8_TRY(fp8_config_read(conv->ckpt->config, conv->ckpt->config_bytes, &conv->config, err));
+    fp8_status status =
+        fp8_config_read(conv->ckpt->config, conv->ckpt->config_bytes, &conv->config, err);
+    if (status == FP8_E_FORMAT)
+        fp8_error_prefix(err, "%s", conv->src);
+    FP8_TRY(status);
     FP8_TRY(fp8_roles_assign(conv->ctx, conv->ckpt, &conv->roles, err));
     conv->items = fp8_alloc_zeroed(conv->ctx, (uint64_t)conv->count, sizeof *conv->items);
     FP8_FAIL_IF(!conv->items, err, FP8_E_NO_MEMORY, "no memory for %lld tensors",

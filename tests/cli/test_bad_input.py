@@ -26,6 +26,10 @@ class BadInput(command.Case):
         (self.folder / "empty").mkdir()
         self.quantize_fails("empty", says=["empty"])
 
+    def test_config_that_is_no_json(self):
+        (self.checkpoint() / "config.json").write_text('{"a": ')
+        self.quantize_fails("model", says=["model: config.json", "byte 6"])
+
     def test_no_tensors(self):
         self.checkpoint(tensors={})
         self.quantize_fails("model", says=["model", "no tensor"])
