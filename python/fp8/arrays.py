@@ -53,11 +53,16 @@ def _torch_view(tensor: Any, on_cuda: bool) -> _c.Tensor:
     return _struct(tensor.data_ptr(), dtype_of(tensor.dtype), tuple(tensor.shape), tensor.stride())
 
 
+def no_array(thing: Any) -> TypeError:
+    """What to raise if `thing` is neither a numpy array nor a torch tensor."""
+    kind = f"{type(thing).__module__.partition('.')[0]}.{type(thing).__name__}".removeprefix("builtins.")
+    other = "; torch.from_dlpack makes a tensor of it that shares its memory" if hasattr(thing, "__dlpack__") else ""
+    return TypeError(f"expected a numpy array or a torch tensor, got {kind}{other}")
+
+
 def _numpy_view(array: Any) -> _c.Tensor:
     if not hasattr(array, "__array_interface__"):
-        kind = f"{type(array).__module__.partition('.')[0]}.{type(array).__name__}".removeprefix("builtins.")
-        other = "; torch.from_dlpack makes a tensor of it that shares its memory" if hasattr(array, "__dlpack__") else ""
-        raise TypeError(f"expected a numpy array or a torch tensor, got {kind}{other}")
+        raise no_array(array)
     if not array.dtype.isnative:
         raise TypeError(f"array's dtype {array.dtype.str} is of the other byte order")
     size = array.itemsize

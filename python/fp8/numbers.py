@@ -39,7 +39,9 @@ def scale_shape(rows: int, cols: int, grid: GridLike) -> tuple[int, int]:
 
 
 def _matrix_shape(array: Any, what: str) -> tuple[int, int]:
-    shape = tuple(getattr(array, "shape", ()))
+    if not hasattr(array, "shape"):
+        raise arrays.no_array(array)
+    shape = tuple(array.shape)
     if len(shape) != 2:
         raise ValueError(f"{what} has shape {list(shape)}, must be a matrix")
     return shape  # type: ignore[return-value]
