@@ -11,10 +11,10 @@ import weakref
 from typing import Any
 
 from . import _c, arrays, context as contexts
-from ._c import Activation, Dtype, Grid, NanPolicy, QuantizeDesc
+from ._c import Activation, Dtype, NanPolicy, QuantizeDesc
 from .context import Place
 from .errors import call, exception
-from .numbers import GridLike
+from .numbers import GridLike, grid_of
 from .schemes import linear_desc
 
 
@@ -29,7 +29,8 @@ def matmul(x: Any, w: Any, w_scales: Any = None, bias: Any = None, *, x_scales: 
     code = arrays.dtype_of(code)
     if desc is None:
         desc = _c.LinearDesc(activation=Activation.NONE if x_scales is None else Activation.CODES,
-                             x=QuantizeDesc(grid=Grid(*x_grid), nan=NanPolicy.PROPAGATE), w=QuantizeDesc(grid=Grid(*w_grid)))
+                             x=QuantizeDesc(grid=grid_of(x_grid), nan=NanPolicy.PROPAGATE),
+                             w=QuantizeDesc(grid=grid_of(w_grid)))
     at = Place(x, context)
     xv, wv = at.view(x, code), at.view(w, code)
     if xv.ndim != 2 or wv.ndim != 2:

@@ -33,6 +33,15 @@ def _policy_of(name: str) -> NanPolicy:
         raise ValueError(f"invalid nan={name!r}; expected one of {', '.join(p.name.lower() for p in NanPolicy)}") from None
 
 
+def grid_of(grid: GridLike) -> Grid:
+    """The library's grid for a pair (rows, columns). TypeError if it is none."""
+    try:
+        rows, cols = grid
+        return Grid(rows, cols)
+    except (TypeError, ValueError):
+        raise TypeError(f"grid is {grid!r}, must be two integers: rows and columns of a block, 0 = all") from None
+
+
 def scale_shape(rows: int, cols: int, grid: GridLike) -> tuple[int, int]:
     """The shape of the scales of a matrix [rows, cols]; an extent of 0 is the whole one."""
     return tuple(-(-extent // (block or extent or 1)) for extent, block in zip((rows, cols), grid))  # type: ignore[return-value]
@@ -57,7 +66,7 @@ def quantize(x: Any, grid: GridLike = (0, 0), *, rule: str | Rule = "best", code
     Returns arrays of x's package. Errors: TypeError (dtypes), ValueError (shapes, scales, NaN in x),
     NotImplementedError (rule and grid do not go together), MemoryError."""
     shape = _matrix_shape(x, "x")
-    desc = _c.QuantizeDesc(rule=rule_of(rule), grid=Grid(*grid), nan=_policy_of(nan), static_scales=scales is not None,
+    desc = _c.QuantizeDesc(rule=rule_of(rule), grid=grid_of(grid), nan=_policy_of(nan), static_scales=scales is not None,
                            pow2_scales=pow2, scale_ub=scale_ub)
     code = arrays.dtype_of(code)
     if scales is None:
@@ -76,7 +85,7 @@ def dequantize(codes: Any, scales: Any, grid: GridLike = (0, 0), *, dtype: Any =
     `code` and `scale`. Errors: as quantize."""
     y = arrays.empty_like(codes, _matrix_shape(codes, "codes"), arrays.dtype_of(dtype))
     at = Place(codes, context)
-    call("fp8_dequantize", at.handle, Grid(*grid), ctypes.byref(at.view(codes, arrays.dtype_of(code))),
+    call("fp8_dequantize", at.handle, grid_of(grid), ctypes.byref(at.view(codes, arrays.dtype_of(code))),
          ctypes.byref(at.view(scales, arrays.dtype_of(scale))), ctypes.byref(at.view(y)), at.stream)
     return y
 
@@ -86,12 +95,12 @@ def requantize(codes: Any, scales: Any, grid: GridLike, to: GridLike, *, rule: s
                pow2: bool = False, context: contexts.Context | None = None) -> tuple[Any, Any]:
     """codes, scales = quantize(codes * scales) with the grid `to`, without a high-precision copy. Errors: as quantize."""
     shape = _matrix_shape(codes, "codes")
-    desc = _c.QuantizeDesc(rule=rule_of(rule), grid=Grid(*to), pow2_scales=pow2)
+    desc = _c.QuantizeDesc(rule=rule_of(rule), grid=grid_of(to), pow2_scales=pow2)
     code, new_code, new_scale = (arrays.dtype_of(d) for d in (code, new_code, new_scale))
     out = arrays.empty_like(codes, shape, new_code)
     out_scales = arrays.empty_like(codes, scale_shape(*shape, to), new_scale)
     at = Place(codes, context)
-    call("fp8_requantize", at.handle, Grid(*grid), ctypes.byref(at.view(codes, code)),
+    call("fp8_requantize", at.handle, grid_of(grid), ctypes.byref(at.view(codes, code)),
          ctypes.byref(at.view(scales, Dtype.E8M0FNU)), ctypes.byref(desc), ctypes.byref(at.view(out, new_code)),
          ctypes.byref(at.view(out_scales, new_scale)), at.stream)
     return out, out_scales

@@ -156,6 +156,8 @@ class BadInput(unittest.TestCase):
         self.raises(TypeError, ["numpy array", "list"], lambda: fp8.quantize([[1.0]]))
         self.raises(TypeError, ["numpy array", "list"], lambda: fp8.Linear([[1.0]]))
         self.raises(TypeError, ["numpy array", "list"], lambda: fp8.matmul([[1.0]], x, x, x))
+        for grid in (128, (128,), (1, 2, 3), (1.5, 2), None):
+            self.raises(TypeError, ["grid", str(grid), "rows"], lambda: fp8.quantize(x, grid))  # noqa: B023
         self.raises(ValueError, ["[8]", "matrix"], lambda: fp8.quantize(x[0]))
         self.raises(TypeError, ["F64"], lambda: fp8.quantize(x.astype(float)), "FP8_E_DTYPE")
         self.raises(TypeError, ["int64"], lambda: fp8.quantize(x.astype(int)))
