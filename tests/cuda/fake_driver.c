@@ -654,7 +654,8 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
         if (config->attributes[i].id == FP8_CU_LAUNCH_DEPENDENT)
             fake.dependent = (unsigned int)config->attributes[i].value.dependent;
     }
-    memcpy(fake.arguments, arguments[0], fake.argument_bytes);
+    if (!fake.keeps || !strncmp(fake.kernel, fake.keeps, strlen(fake.keeps)))
+        memcpy(fake.arguments, arguments[0], fake.argument_bytes);
     return FP8_CU_SUCCESS;
 }
 

@@ -65,7 +65,8 @@ typedef struct fake_driver {
     char kernel[64];            /* its name */
     unsigned int grid, threads, cluster, dependent;
     void *stream;
-    unsigned char arguments[512]; /* what it was given, as far as `argument_bytes` */
+    const char *keeps;            /* not NULL: only of kernels whose names begin so, it keeps */
+    unsigned char arguments[640]; /* what they were given, as far as `argument_bytes` */
     unsigned int argument_bytes;
     atomic_llong copied; /* bytes by cuMemcpyAsync and cuMemcpy2DAsync */
     atomic_llong most;   /* the most that `bytes` ever was */

@@ -212,41 +212,88 @@ static void one_row_may_have_any_stride(void **state)
     }
 }
 
-/* Scales of 1x128 that are columns of a wider matrix, [k blocks, stride]: the descriptor ends where
- * they do, whichever kernel reads them. */
+enum { BLOCKS = SIDE / 128 };
+
+/* Runs m rows of codes, scales of 1x128 lying `at` bytes behind 2^30 with such strides; how many
+ * kernels that took. */
+static int run_blocks(const fp8_linear *linear, fake_driver *fake, int64_t m, uint64_t at,
+                      int64_t row, int64_t col)
+{
+    fp8_error err;
+    const fp8_tensor x = on_device((uint64_t)1 << 38, FP8_E4M3FN, m, SIDE);
+    fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, m, SIDE);
+    fp8_tensor x_scales = on_device(((uint64_t)1 << 30) + at, FP8_F32, m, BLOCKS);
+    x_scales.stride[0] = row;
+    x_scales.stride[1] = col;
+    fake->launches = 0;
+    assert_int_equal(fp8_linear_run(linear, &x, &x_scales, &y, fake_driver_memory(0), 1 << 20,
+                                    fake_driver_stream(0), &err),
+                     FP8_OK);
+    return fake->launches;
+}
+
+/* Columns of a wider matrix: the descriptor ends where they do, whichever kernel reads them. */
 static void scales_are_not_read_past_their_end(void **state)
 {
     fake_start *t = *state;
     fake_driver *fake = t->fake;
-    enum { STRIDE = 1000, BLOCKS = SIDE / 128 };
+    enum { STRIDE = 1000, AT = 64 };
     static const struct {
         int64_t m;
         const char *kernel;
         size_t map;
     } runs[] = {{30, "gemm_small", offsetof(fp8_small_args, x_scales)},
                 {900, "gemm_large", offsetof(fp8_large_args, x_scales)}};
-    fp8_error err;
     if (!fp8_cuda_has_kernels())
         skip();
     fp8_linear *linear = t->linear = create_blocks(t->ctx);
     fake->argument_bytes = sizeof fake->arguments;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        const int64_t m = runs[i].m;
-        const fp8_tensor x = on_device((uint64_t)1 << 38, FP8_E4M3FN, m, SIDE);
-        fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, m, SIDE);
-        fp8_tensor x_scales = on_device((1 << 30) + 64, FP8_F32, m, BLOCKS);
         fake_map map;
-        x_scales.stride[0] = 1;
-        x_scales.stride[1] = STRIDE;
-        assert_int_equal(fp8_linear_run(linear, &x, &x_scales, &y, fake_driver_memory(0), 1 << 20,
-                                        fake_driver_stream(0), &err),
-                         FP8_OK);
+        assert_int_equal(run_blocks(linear, fake, runs[i].m, AT, 1, STRIDE), 1);
         assert_memory_equal(fake->kernel, runs[i].kernel, strlen(runs[i].kernel));
         memcpy(&map, fake->arguments + runs[i].map, sizeof map);
-        assert_ptr_equal(map.data, x_scales.data);
+        assert_ptr_equal(map.data, (char *)fake_driver_memory(0) + (1 << 30) + AT);
         assert_int_equal(map.stride, STRIDE * sizeof(float));
-        assert_int_equal(map.extent[0], m);
+        assert_int_equal(map.extent[0], runs[i].m);
         assert_int_equal(map.extent[1], BLOCKS);
+    }
+}
+
+/* A copy is made only of scales that the kernel cannot read: up to 16 rows it reads columns of any
+ * stride, more by descriptors. */
+static void scales_are_read_where_they_lie(void **state)
+{
+    fake_start *t = *state;
+    fake_driver *fake = t->fake;
+    static const struct {
+        int64_t m, at, row, col;
+        bool copied;
+    } runs[] = {
+        {1, 0, BLOCKS, 1, false}, {1, 4, -7, 5, false},    {1, 2, BLOCKS, 1, true},
+        {1, 0, BLOCKS, -1, true}, {8, 4, 1, 9, false},     {16, 0, BLOCKS, 1, true},
+        {30, 0, 1, 32, false},    {30, 4, 1, 32, true},    {30, 0, 1, 33, true},
+        {30, 0, 1, 28, true},     {200, 0, 1, 200, false},
+    };
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_linear *linear = t->linear = create_blocks(t->ctx);
+    fake->keeps = "gemm_";
+    fake->argument_bytes = sizeof fake->arguments;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const char *place = (char *)fake_driver_memory(0) + (1 << 30) + runs[i].at;
+        const bool small = runs[i].m < 64;
+        fp8_sm90_scales told;
+        assert_int_equal(
+            run_blocks(linear, fake, runs[i].m, (uint64_t)runs[i].at, runs[i].row, runs[i].col),
+            1 + runs[i].copied);
+        memcpy(&told,
+               fake->arguments +
+                   (small ? offsetof(fp8_small_args, scales) : offsetof(fp8_large_args, scales)),
+               sizeof told);
+        assert_int_equal((const char *)told.x == place, !runs[i].copied);
+        if (!runs[i].copied)
+            assert_int_equal(told.x_stride, runs[i].col);
     }
 }
 
@@ -337,6 +384,7 @@ int main(void)
         fake_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
         fake_test(one_row_may_have_any_stride),
         fake_test(scales_are_not_read_past_their_end),
+        fake_test(scales_are_read_where_they_lie),
         fake_test(too_many_tiles_are_left_to_others),
         fake_test(too_many_rows_have_no_workspace),
         fake_test(sizes_are_those_of_the_device),

@@ -120,15 +120,21 @@ static void place_read_scales(call *c)
     }
 }
 
+/* Kernels read scales one by one, those of 1x128 from [k blocks, stride]; but the latter by bulk
+ * copies where X does not stay in shared memory. */
 static bool is_read_as_it_is(const call *c)
 {
     const fp8_tensor *t = &c->scales;
-    if (t->dtype != FP8_F32 || (uintptr_t)t->data % 16)
+    const int64_t stride = t->stride[1];
+    const bool resident = c->version->small && fp8_small_resident(c->version->cols);
+    if (t->dtype != FP8_F32 || (uintptr_t)t->data % sizeof(float) ||
+        !(t->shape[0] == 1 || t->stride[0] == 1))
         return false;
-    if (reads_by_blocks(c))
-        return t->stride[0] == 1 && t->stride[1] % 4 == 0 && t->stride[1] >= c->problem.m &&
-               t->stride[1] <= INT32_MAX;
-    return t->shape[0] == 1 || t->stride[0] == 1;
+    if (!reads_by_blocks(c))
+        return true;
+    if (stride < 0 || stride > INT32_MAX)
+        return false;
+    return resident || ((uintptr_t)t->data % 16 == 0 && stride % 4 == 0 && stride >= c->problem.m);
 }
 
 static fp8_status read_scales(const call *c, fp8_sm90_scales *out, fp8_error *err)
