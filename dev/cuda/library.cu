@@ -6,8 +6,8 @@
  *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
  *                       first choice, at most KEEP (12) of each kind; or, where a line goes on, those that have one of its words in their names
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
- *   library host        time of a call on the host, and beside it of what the driver takes for the same launch, bare, and for each of
- *                       the other things that a call asks it for */
+ *   library host        time of a call on the host; of its launches alone, repeated as the driver got them; of all but these; and of
+ *                       each of the other things that a call asks the driver for */
 #include "../../include/fp8.h"
 #include "harness/bench.cuh"
 #include "library_versions.h"
@@ -201,61 +201,93 @@ static int gradients(FILE *f)
     return 0;
 }
 static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3; }
-/* us of f(), which enqueues or asks for something, best of many bursts */
+enum { BURST = 100, BURSTS = 60 };
+/* us of f(), which enqueues or asks for something, best of many bursts; *best: of those before */
+template <class F> static void host_burst(F f, double *best)
+{
+    CK(cudaStreamSynchronize(g_stream));
+    const double t = now();
+    for (int i = 0; i < BURST; i++) f();
+    *best = fmin(*best, (now() - t) / BURST);
+}
 template <class F> static double host_us(F f)
 {
-    enum { BURST = 100, BURSTS = 100 };
     double best = 1e30;
-    for (int b = 0; b < BURSTS; b++) {
-        CK(cudaStreamSynchronize(g_stream));
-        const double t = now();
-        for (int i = 0; i < BURST; i++) f();
-        best = fmin(best, (now() - t) / BURST);
-    }
+    for (int b = 0; b < BURSTS; b++) host_burst(f, &best);
     return best;
 }
-/* An argument as large as the kernels' (small, small that quantizes, large) are. */
-template <int BYTES> struct argument { alignas(64) char bytes[BYTES]; };
-template <int BYTES> __global__ void nothing(const __grid_constant__ argument<BYTES> a) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-#define DRIVER(name) static decltype(&name) f_##name; do { cudaDriverEntryPointQueryResult q; CK(cudaGetDriverEntryPointByVersion(#name, (void **)&f_##name, 12000, cudaEnableDefault, &q)); } while (0)
-template <int BYTES> static double bare_us(int cluster, int dependent)
+#define DRIVER(name, since) static decltype(&name) f_##name; do { cudaDriverEntryPointQueryResult q; CK(cudaGetDriverEntryPointByVersion(#name, (void **)&f_##name, since, cudaEnableDefault, &q)); if (!f_##name) { printf("the driver has no %s\n", #name); exit(1); } } while (0)
+
+/* ---- what the library has launched ---- */
+
+typedef struct { CUlaunchConfig config; CUlaunchAttribute attributes[2]; CUfunction function; alignas(128) char argument[1024]; } kept;
+static kept g_launches[8];
+static int g_launched;
+static decltype(&cuLaunchKernelEx) g_launch;
+static CUresult launch_kept(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra)
 {
-    DRIVER(cuLaunchKernelEx);
-    CUfunction function;
-    static argument<BYTES> a;
-    void *args[] = {&a};
-    CUlaunchAttribute attributes[2] = {};
-    CUlaunchConfig c = {};
-    CK(cudaGetFuncBySymbol((cudaFunction_t *)&function, (const void *)nothing<BYTES>));
-    c.gridDimX = 128; c.gridDimY = c.gridDimZ = c.blockDimY = c.blockDimZ = 1; c.blockDimX = 256;
-    c.hStream = (CUstream)g_stream; c.attrs = attributes;
-    if (cluster) { attributes[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION; attributes[c.numAttrs].value.clusterDim.x = (unsigned)cluster; attributes[c.numAttrs].value.clusterDim.y = attributes[c.numAttrs].value.clusterDim.z = 1; c.numAttrs++; }
-    if (dependent) { attributes[c.numAttrs].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; attributes[c.numAttrs++].value.programmaticStreamSerializationAllowed = 1; }
-    return host_us([&] { if (f_cuLaunchKernelEx(&c, function, args, NULL)) { printf("no launch\n"); exit(1); } });
+    size_t at, bytes;
+    DRIVER(cuFuncGetParamInfo, 12040);
+    kept *l = &g_launches[g_launched++];
+    if (f_cuFuncGetParamInfo(function, 0, &at, &bytes) || bytes > sizeof l->argument || config->numAttrs > 2) { printf("what launch is that?\n"); exit(1); }
+    l->config = *config;
+    memcpy(l->attributes, config->attrs, config->numAttrs * sizeof *config->attrs);
+    l->config.attrs = l->attributes;
+    l->function = function;
+    memcpy(l->argument, arguments[0], bytes);
+    return g_launch(config, function, arguments, extra);
 }
+static CUresult launch_none(const CUlaunchConfig *, CUfunction, void **, void **) { return CUDA_SUCCESS; }
+static void launch_again(void)
+{
+    for (int i = 0; i < g_launched; i++) {
+        void *arguments[] = {g_launches[i].argument};
+        if (g_launch(&g_launches[i].config, g_launches[i].function, arguments, NULL)) { printf("no launch\n"); exit(1); }
+    }
+}
+
 static void driver(void)
 {
-    DRIVER(cuCtxPushCurrent); DRIVER(cuCtxPopCurrent); DRIVER(cuCtxGetCurrent); DRIVER(cuStreamGetCtx); DRIVER(cuPointerGetAttribute);
+    DRIVER(cuCtxPushCurrent, 12000); DRIVER(cuCtxPopCurrent, 12000); DRIVER(cuCtxGetCurrent, 12000); DRIVER(cuStreamGetCtx, 12000); DRIVER(cuPointerGetAttribute, 12000); DRIVER(cuPointerGetAttributes, 12000);
     CUcontext ctx, got;
-    CUdeviceptr at;
+    CUdeviceptr at, start;
+    size_t size;
+    int ordinal;
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_DEVICE_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&at, &ordinal, &start, &size};
     f_cuCtxGetCurrent(&ctx);
-    printf("BARE\tbytes, cluster, dependent: 384, 8, 1 %.2f; 640, 8, 1 %.2f; 896, 1, 1 %.2f; 896, 0, 0 %.2f\n", bare_us<384>(8, 1), bare_us<640>(8, 1), bare_us<896>(1, 1), bare_us<896>(0, 0));
     printf("DRIVER\tpush and pop %.3f", host_us([&] { f_cuCtxPushCurrent(ctx); f_cuCtxPopCurrent(&got); }));
+    printf("; cuCtxGetCurrent %.3f", host_us([&] { f_cuCtxGetCurrent(&got); }));
     printf("; cuStreamGetCtx %.3f", host_us([&] { f_cuStreamGetCtx((CUstream)g_stream, &got); }));
     printf("; cuPointerGetAttribute %.3f", host_us([&] { f_cuPointerGetAttribute(&at, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)g_work); }));
+    for (unsigned n = 1; n <= 4; n *= 2) printf(", of %u attributes %.3f", n, host_us([&] { f_cuPointerGetAttributes(n, which, values, (CUdeviceptr)g_work); }));
     printf("; cuTensorMapEncodeTiled %.3f us\n", host_us([&] { map_bytes(g_work, 4096, 4096, 64, 128); }));
 }
+/* A call (us), its launches alone, and all but these; kinds as in bench(). */
 static int host(void)
 {
     static const int shape[][3] = {{1, 4096, 4096}, {16, 4096, 4096}, {64, 4096, 4096}, {256, 4096, 4096}, {2048, 4096, 4096}};
+    void **launcher = version_launcher(g_ctx), *real = *launcher;
+    g_launch = (decltype(g_launch))real;
     driver();
     for (unsigned s = 0; s < sizeof shape / sizeof *shape; s++)
         for (int kind = 0; kind < 4; kind++) {
             problem p;
+            double whole = 1e30, again = 1e30, rest = 1e30;
             problem_make(&p, shape[s][0], shape[s][1], shape[s][2], 1, 0);
             layer l = layer_make(&p, kind & 1, kind < 2);
+            g_launched = 0;
+            *launcher = (void *)launch_kept;
             NEED(layer_run(&l, 0));
-            printf("HOST\t%d\t%d\t%d\t%d\t%.2f\n", shape[s][0], shape[s][1], shape[s][2], kind, host_us([&] { NEED(layer_run(&l, 0)); }));
+            for (int b = 0; b < BURSTS; b++) {
+                *launcher = real;
+                host_burst([&] { NEED(layer_run(&l, 0)); }, &whole);
+                host_burst(launch_again, &again);
+                *launcher = (void *)launch_none;
+                host_burst([&] { NEED(layer_run(&l, 0)); }, &rest);
+            }
+            *launcher = real;
+            printf("HOST\t%d\t%d\t%d\t%d\tcall %.2f\tlaunches (%d) %.2f\tbeyond them %.2f\twithout them %.2f\n", shape[s][0], shape[s][1], shape[s][2], kind, whole, g_launched, again, whole - again, rest);
             layer_free(&l);
             problem_free(&p);
         }

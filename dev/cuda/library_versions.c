@@ -79,3 +79,9 @@ fp8_status version_launch(const fp8_context *ctx, int i, const version_product *
     fp8_cuda_leave(ctx->cuda);
     return status;
 }
+
+void **version_launcher(const fp8_context *ctx)
+{
+    fp8_driver *driver = (fp8_driver *)(uintptr_t)&ctx->cuda->driver;
+    return (void **)(void *)&driver->cuLaunchKernelEx;
+}

@@ -26,6 +26,9 @@ float version_estimate(const fp8_context *ctx, int i, const version_product *p);
 fp8_status version_launch(const fp8_context *ctx, int i, const version_product *p, void *stream,
                           fp8_error *err);
 
+/* Where the context keeps the driver's cuLaunchKernelEx, for who wants to stand between. */
+void **version_launcher(const fp8_context *ctx);
+
 #ifdef __cplusplus
 }
 #endif
