@@ -9,6 +9,7 @@
 
 #include "base/context.h"
 #include "op/panel.h"
+#include "op/tensor_check.h"
 
 #include <stdbool.h>
 
@@ -142,13 +143,11 @@ float fp8_fold_row(uint16_t *x, int64_t k, const float *scale, int64_t unit);
 void fp8_folds_of_scales(uint8_t *fold, const float *scale, int64_t n);
 void fp8_folds_of_exponents(uint8_t *fold, const uint8_t *exponent, int64_t n);
 
-/* That `out` lies apart from `in` and in_scales (NULL: there are none), and the workspace of a run,
- * large enough for the rows of `in`, from all three. Nobody need have checked in_scales. Errors:
- * ARGUMENT, STRIDE. */
-fp8_status fp8_linear_check_memory(const fp8_linear *linear, const fp8_tensor *in,
-                                   const char *in_name, const fp8_tensor *in_scales,
-                                   const fp8_tensor *out, const char *out_name, void *workspace,
-                                   uint64_t bytes, fp8_error *err);
+/* That `out` lies apart from `in` and its scales, and the workspace of a run, large enough for m
+ * rows, from all three. Errors: ARGUMENT, STRIDE. */
+fp8_status fp8_linear_check_memory(const fp8_linear *linear, int64_t m, const fp8_extent *in,
+                                   const fp8_extent *in_scales, const fp8_extent *out,
+                                   void *workspace, uint64_t bytes, fp8_error *err);
 
 /* ---- dX ---- */
 

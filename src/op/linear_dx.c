@@ -347,15 +347,17 @@ static fp8_status check_call(const fp8_linear *l, const fp8_tensor *dy, const fp
                              void *workspace, uint64_t bytes, fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
-    FP8_TRY(fp8_check_matrix(dy, "dy", -1, p->n, err));
-    FP8_TRY(fp8_check_matrix(dx, "dx", dy->shape[0], p->k, err));
+    const fp8_extent none = fp8_extent_of(NULL, "scales");
+    fp8_extent in, out;
+    FP8_TRY(fp8_check_extent(dy, "dy", -1, p->n, &in, err));
+    FP8_TRY(fp8_check_extent(dx, "dx", dy->shape[0], p->k, &out, err));
     FP8_FAIL_IF(!fp8_dtype_is_high(dy->dtype) || !fp8_dtype_is_high(dx->dtype), err, FP8_E_DTYPE,
                 "linear: dy is %s and dx %s, must be F32, F16 or BF16", fp8_dtype_name(dy->dtype),
                 fp8_dtype_name(dx->dtype));
     FP8_FAIL_IF(p->desc.weight_math == FP8_WEIGHT_ROUNDED, err, FP8_E_UNSUPPORTED,
                 "linear: dx is defined for exact weights, not for rounded ones");
     FP8_TRY(fp8_check_distinct(dx, "dx", err));
-    return fp8_linear_check_memory(l, dy, "dy", NULL, dx, "dx", workspace, bytes, err);
+    return fp8_linear_check_memory(l, dy->shape[0], &in, &none, &out, workspace, bytes, err);
 }
 
 /* Rows [first, first + count) of a matrix. */

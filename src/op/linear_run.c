@@ -368,38 +368,35 @@ fp8_status fp8_linear_workspace(const fp8_linear *linear, int64_t m, uint64_t *b
     return FP8_OK;
 }
 
-static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, const fp8_tensor *y,
-                            fp8_error *err)
+static fp8_status check_run(const fp8_linear *l, const fp8_tensor *x, fp8_extent *x_extent,
+                            const fp8_tensor *y, fp8_extent *y_extent, fp8_error *err)
 {
     const fp8_linear_plan *p = &l->plan;
-    FP8_TRY(fp8_check_matrix(x, "x", -1, p->k, err));
-    FP8_TRY(fp8_check_matrix(y, "y", x->shape[0], p->n, err));
+    FP8_TRY(fp8_check_extent(x, "x", -1, p->k, x_extent, err));
+    FP8_TRY(fp8_check_extent(y, "y", x->shape[0], p->n, y_extent, err));
     FP8_TRY(fp8_linear_plan_takes(p, x->dtype, err));
     FP8_FAIL_IF(!fp8_dtype_is_high(y->dtype), err, FP8_E_DTYPE,
                 "linear: y is %s, must be F32, F16 or BF16", fp8_dtype_name(y->dtype));
     return fp8_check_distinct(y, "y", err);
 }
 
-fp8_status fp8_linear_check_memory(const fp8_linear *linear, const fp8_tensor *in,
-                                   const char *in_name, const fp8_tensor *in_scales,
-                                   const fp8_tensor *out, const char *out_name, void *workspace,
-                                   uint64_t bytes, fp8_error *err)
+fp8_status fp8_linear_check_memory(const fp8_linear *linear, int64_t m, const fp8_extent *in,
+                                   const fp8_extent *in_scales, const fp8_extent *out,
+                                   void *workspace, uint64_t bytes, fp8_error *err)
 {
     uint64_t needed;
-    const fp8_extent input = fp8_extent_of(in, in_name), output = fp8_extent_of(out, out_name);
-    const fp8_extent scales = fp8_extent_of(in_scales, "x_scales");
-    FP8_TRY(fp8_check_extents(&input, &output, err));
-    FP8_TRY(fp8_check_extents(&scales, &output, err));
-    FP8_TRY(fp8_linear_workspace(linear, in->shape[0], &needed, err));
+    FP8_TRY(fp8_check_extents(in, out, err));
+    FP8_TRY(fp8_check_extents(in_scales, out, err));
+    FP8_TRY(fp8_linear_workspace(linear, m, &needed, err));
     FP8_FAIL_IF(!workspace || bytes < needed, err, FP8_E_ARGUMENT,
                 "linear: a workspace of %llu bytes%s, %lld rows need %llu",
-                (unsigned long long)bytes, workspace ? "" : " that is NULL",
-                (long long)in->shape[0], (unsigned long long)needed);
+                (unsigned long long)bytes, workspace ? "" : " that is NULL", (long long)m,
+                (unsigned long long)needed);
     const fp8_tensor matrix = fp8_matrix(workspace, FP8_U8, 1, (int64_t)needed);
     const fp8_extent space = fp8_extent_of(&matrix, "the workspace");
-    FP8_TRY(fp8_check_extents(&input, &space, err));
-    FP8_TRY(fp8_check_extents(&scales, &space, err));
-    return fp8_check_extents(&output, &space, err);
+    FP8_TRY(fp8_check_extents(in, &space, err));
+    FP8_TRY(fp8_check_extents(in_scales, &space, err));
+    return fp8_check_extents(out, &space, err);
 }
 
 static void choose(run_job *job, const fp8_tensor *x, const fp8_tensor *x_scales)
@@ -425,9 +422,11 @@ static fp8_status check_all(const fp8_linear *linear, const fp8_tensor *x,
                             const fp8_tensor *x_scales, const fp8_tensor *y, void *workspace,
                             uint64_t workspace_bytes, fp8_error *err)
 {
-    FP8_TRY(check_run(linear, x, y, err));
-    FP8_TRY(
-        fp8_linear_check_memory(linear, x, "x", x_scales, y, "y", workspace, workspace_bytes, err));
+    fp8_extent in, out;
+    const fp8_extent scales = fp8_extent_of(x_scales, "x_scales"); /* which nobody has checked */
+    FP8_TRY(check_run(linear, x, &in, y, &out, err));
+    FP8_TRY(fp8_linear_check_memory(linear, x->shape[0], &in, &scales, &out, workspace,
+                                    workspace_bytes, err));
     if (linear->cuda || linear->plan.n == 0)
         FP8_TRY(fp8_linear_check_x_scales(&linear->plan, x->shape[0], x_scales, err));
     return FP8_OK;

@@ -43,20 +43,22 @@ static bool find_extent(const fp8_tensor *t, fp8_extent *e)
            !__builtin_add_overflow(base, high, &e->last);
 }
 
-fp8_extent fp8_extent_of(const fp8_tensor *t, const char *name)
+static fp8_extent none_of(const char *name)
 {
-    fp8_extent e;
-    if (!t || is_empty(t) || !find_extent(t, &e))
-        e.first = 0, e.last = -1;
-    e.name = name;
-    return e;
+    return (fp8_extent){.name = name, .last = -1};
 }
 
-fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
-                            fp8_error *err)
+fp8_extent fp8_extent_of(const fp8_tensor *t, const char *name)
 {
-    fp8_extent e;
+    fp8_extent e = none_of(name);
+    return t && !is_empty(t) && find_extent(t, &e) ? e : none_of(name);
+}
+
+fp8_status fp8_check_extent(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
+                            fp8_extent *out, fp8_error *err)
+{
     int64_t count;
+    *out = none_of(name);
     FP8_FAIL_IF(!t, err, FP8_E_ARGUMENT, "%s is NULL", name);
     FP8_FAIL_IF(!fp8_dtype_name(t->dtype) || fp8_dtype_bits(t->dtype) % 8, err, FP8_E_DTYPE,
                 "%s has dtype %d, which is none", name, (int)t->dtype);
@@ -71,11 +73,18 @@ fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows,
     if (is_empty(t))
         return FP8_OK;
     FP8_FAIL_IF(!t->data, err, FP8_E_ARGUMENT, "%s has elements but its data is NULL", name);
-    FP8_FAIL_IF(__builtin_mul_overflow(t->shape[0], t->shape[1], &count) || !find_extent(t, &e),
+    FP8_FAIL_IF(__builtin_mul_overflow(t->shape[0], t->shape[1], &count) || !find_extent(t, out),
                 err, FP8_E_SHAPE, "%s [%lld,%lld] with strides (%lld,%lld) does not fit in memory",
                 name, (long long)t->shape[0], (long long)t->shape[1], (long long)t->stride[0],
                 (long long)t->stride[1]);
     return FP8_OK;
+}
+
+fp8_status fp8_check_matrix(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
+                            fp8_error *err)
+{
+    fp8_extent unused;
+    return fp8_check_extent(t, name, rows, cols, &unused, err);
 }
 
 fp8_status fp8_check_distinct(const fp8_tensor *t, const char *name, fp8_error *err)

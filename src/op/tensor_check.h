@@ -33,6 +33,9 @@ typedef struct fp8_extent {
 } fp8_extent;
 /* None of NULL, and of what fp8_check_matrix would refuse. */
 fp8_extent fp8_extent_of(const fp8_tensor *t, const char *name);
+/* fp8_check_matrix, which finds it on its way. */
+fp8_status fp8_check_extent(const fp8_tensor *t, const char *name, int64_t rows, int64_t cols,
+                            fp8_extent *out, fp8_error *err);
 
 /* The elements of a and b do not overlap; views that interleave row by row (codes and scales side
  * by side in one buffer) are allowed. Error: STRIDE. */

@@ -110,7 +110,9 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
     FP8_FAIL_IF(!fp8_sm90_plan_small(device, v, p, &plan), err, FP8_E_NO_KERNEL,
                 "%s: no room for k = %d", device->label, p->k);
     const int32_t tiles = up(p->n, v->rows) * up(p->m, v->cols);
-    fp8_small_args a = {
+    fp8_small_quantize_args both; /* .x and what follows: only where the kernel quantizes */
+    fp8_small_args *const a = &both.small;
+    *a = (fp8_small_args){
         .scales = m->scales,
         .x_codes = m->x,
         .y_plain = m->y,
@@ -134,21 +136,19 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .cluster = (uint32_t)v->split,
         .dependent = true,
     };
-    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, ONCE, &a.w, err));
+    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, ONCE, &a->w, err));
     if (!resident)
-        FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a.x_rows, ONCE, &a.x, err));
+        FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, a->x_rows, ONCE, &a->x, err));
     if (!resident && v->block)
-        FP8_TRY(map_scales(device, p, &m->scales, v->cols, &a.x_scales, err));
-    if (wide && a.by_bulk)
+        FP8_TRY(map_scales(device, p, &m->scales, v->cols, &a->x_scales, err));
+    if (wide && a->by_bulk)
         FP8_TRY(
-            map_y(device, p, m, fp8_small_store_rows(v->rows, v->cols, v->split), 64, &a.y, err));
-    if (v->quantizes) {
-        const fp8_small_quantize_args both = {.small = a, .x = *m->quantize};
-        const fp8_dtype dtype = (fp8_dtype)m->quantize->x.dtype;
-        return fp8_cuda_launch(device, fp8_cuda_kernel_for(dtype, v->kernel), &shape, &both, stream,
-                               err);
-    }
-    return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
+            map_y(device, p, m, fp8_small_store_rows(v->rows, v->cols, v->split), 64, &a->y, err));
+    if (v->quantizes)
+        both.x = *m->quantize;
+    const fp8_cuda_kernel kernel =
+        v->quantizes ? fp8_cuda_kernel_for((fp8_dtype)both.x.x.dtype, v->kernel) : v->kernel;
+    return fp8_cuda_launch(device, kernel, &shape, &both, stream, err);
 }
 
 fp8_status fp8_sm90_launch(const fp8_cuda_device *device, const fp8_sm90_version *version,
