@@ -5,6 +5,7 @@
 
 #include "cli/case_quantize.h"
 #include "cli/exit_code.h"
+#include "cli/gpu_launch.h"
 #include "cli/gpu_report.h"
 
 #include <stdio.h>
@@ -78,8 +79,11 @@ static fp8_status time_linear(bench *b, cli_gpu_linear *c, cli_gpu_times *t, fp8
 static fp8_status time_host(bench *b, cli_gpu_linear *c, cli_gpu_times *t, fp8_error *err)
 {
     CLI_TRY(cli_gpu_host(&b->gpu, cli_gpu_linear_product, c, &t->host, err));
-    return c->has_whole ? cli_gpu_host(&b->gpu, cli_gpu_linear_whole, c, &t->whole_host, err)
-                        : FP8_OK;
+    CLI_TRY(cli_gpu_bare(&b->gpu, cli_gpu_linear_product, c, &t->launch, err));
+    if (!c->has_whole)
+        return FP8_OK;
+    CLI_TRY(cli_gpu_host(&b->gpu, cli_gpu_linear_whole, c, &t->whole_host, err));
+    return cli_gpu_bare(&b->gpu, cli_gpu_linear_whole, c, &t->whole_launch, err);
 }
 
 static void free_series(bench *b)
@@ -137,7 +141,8 @@ static fp8_status time_matrix(bench *b, cli_gpu_quantize *c, cli_gpu_times *t, f
     for (int i = 0; i < CLI_QUANTIZE_SERIES; i++)
         CLI_TRY(record_or_leave(b, &recipes[i], &b->series[i], err));
     CLI_TRY(cli_gpu_time(&b->gpu, b->series, CLI_QUANTIZE_SERIES, b->seconds, &t->rounds, err));
-    return cli_gpu_host(&b->gpu, cli_gpu_quantize_forth, c, &t->host, err);
+    CLI_TRY(cli_gpu_host(&b->gpu, cli_gpu_quantize_forth, c, &t->host, err));
+    return cli_gpu_bare(&b->gpu, cli_gpu_quantize_forth, c, &t->launch, err);
 }
 
 static fp8_status bench_matrix(bench *b, const cli_linear_scheme *scheme, const cli_shape *shape,

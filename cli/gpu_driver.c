@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,8 +56,11 @@ static fp8_status find_functions(cli_gpu *gpu, fp8_error *err)
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = NULL;
         unsigned int found;
-        if (get(functions[i].name, &function, functions[i].since, 0, &found) != 0 ||
-            function == NULL)
+        const bool there =
+            get(functions[i].name, &function, functions[i].since, 0, &found) == 0 && function;
+        if (!there && functions[i].since > CLI_GPU_LEAST)
+            continue;
+        if (!there)
             return cli_bench_fail(err, FP8_E_UNSUPPORTED, "bench: the CUDA driver has no %s",
                                   functions[i].name);
         memcpy((char *)gpu + functions[i].offset, &function, sizeof function);

@@ -4,7 +4,8 @@
  * events and graphs, found at run time. tests/cuda compares the list with cuda.h where that is at
  * hand, and its fake driver answers it.
  *
- * To use a function more: add its line; the number is the CUDA version whose signature is meant. */
+ * To use a function more: add its line; the number is the CUDA version whose signature is meant.
+ * Those of later versions than CLI_GPU_LEAST may be missing: NULL. */
 #ifndef FP8_CLI_GPU_DRIVER_H
 #define FP8_CLI_GPU_DRIVER_H
 
@@ -16,6 +17,11 @@ struct CUevent_st;
 struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphExec_st;
+struct CUgraphEdgeData_st;
+struct CUfunc_st;
+struct CUlaunchConfig_st;
+struct CUDA_KERNEL_NODE_PARAMS_v2_st;
+union CUlaunchAttributeValue_union;
 
 /* clang-format off */
 #define CLI_GPU_FUNCTIONS(X)                                                              \
@@ -42,8 +48,13 @@ struct CUgraphExec_st;
     X(cuEventElapsedTime,          2000, (float *ms, struct CUevent_st *from, struct CUevent_st *to)) \
     X(cuStreamGetCaptureInfo,     11030, (struct CUstream_st *, unsigned int *status, uint64_t *id, struct CUgraph_st **, struct CUgraphNode_st *const **after, size_t *count)) \
     X(cuStreamUpdateCaptureDependencies, 11030, (struct CUstream_st *, struct CUgraphNode_st **after, size_t count, unsigned int flags)) \
-    X(cuGraphAddEmptyNode,        10000, (struct CUgraphNode_st **, struct CUgraph_st *, struct CUgraphNode_st *const *after, size_t count))
+    X(cuGraphAddEmptyNode,        10000, (struct CUgraphNode_st **, struct CUgraph_st *, struct CUgraphNode_st *const *after, size_t count)) \
+    X(cuGraphNodeGetDependencies, 12030, (struct CUgraphNode_st *, struct CUgraphNode_st **before, struct CUgraphEdgeData_st *, size_t *count)) \
+    X(cuGraphKernelNodeGetParams, 12000, (struct CUgraphNode_st *, struct CUDA_KERNEL_NODE_PARAMS_v2_st *)) \
+    X(cuGraphKernelNodeGetAttribute, 11000, (struct CUgraphNode_st *, unsigned int which, union CUlaunchAttributeValue_union *)) \
+    X(cuLaunchKernelEx,           11060, (const struct CUlaunchConfig_st *, struct CUfunc_st *, void **arguments, void **extra))
 /* clang-format on */
+enum { CLI_GPU_LEAST = 12000 }; /* CUDA 12.0: what the library needs */
 
 /* For cuDeviceGetAttribute. */
 enum { CLI_GPU_CLOCK_KHZ = 13, CLI_GPU_L2_BYTES = 38 };

@@ -144,9 +144,11 @@ void cli_report_gpu_linear(const cli_gpu_report *r, const cli_gpu_linear *c, con
     field_us(json, "warm_us", t->series[CLI_WARM].median);
     field_us(json, "alone_us", t->series[CLI_APART].median);
     field_us(json, "host_us", t->host);
+    field_us(json, "launch_us", t->launch);
     field_us(json, "whole_us", t->series[CLI_WHOLE].median);
     field_us(json, "whole_alone_us", t->series[CLI_WHOLE_APART].median);
     field_us(json, "whole_host_us", t->whole_host);
+    field_us(json, "whole_launch_us", t->whole_launch);
     report_shares(r, c, cold->median);
     for (int way = 0; way < CLI_PEER_WAYS; way++)
         report_peer(r, t->series, (cli_peer_way)way);
@@ -178,6 +180,7 @@ void cli_report_gpu_quantize(const cli_gpu_report *r, const cli_gpu_quantize *c,
     field_us(json, "us", s[CLI_FORTH].median);
     field_us(json, "best_us", s[CLI_FORTH].best);
     field_us(json, "host_us", t->host);
+    field_us(json, "launch_us", t->launch);
     cli_field_real(json, "GB/s", (double)c->bytes / known(s[CLI_FORTH].median) * 1e-9);
     field_us(json, "copy_us", copy);
     cli_field_real(json, "of_copy", copy / known(s[CLI_FORTH].median));

@@ -43,8 +43,9 @@ enum { CLI_FORTH, CLI_STATIC, CLI_BACK, CLI_COPY, CLI_QUANTIZE_SERIES };
 typedef struct cli_gpu_times {
     const cli_series *series;
     int rounds;
-    double host, whole_host;  /* seconds of the host for a call */
-    cli_sustained ours, peer; /* seconds 0: not timed */
+    double host, whole_host;     /* seconds of the host for a call */
+    double launch, whole_launch; /* for its launches alone; 0: not known */
+    cli_sustained ours, peer;    /* seconds 0: not timed */
 } cli_gpu_times;
 
 /* The faster of the peer's finalists; NULL if none was timed. */

@@ -17,10 +17,10 @@ TUNED = [("gemm", "channel"), ("block", "block"), ("channel", "whole_channel"), 
          ("w8a16", "wide_channel"), ("mxfp8", "wide_mx")]  # schemes, and their kinds in a tuned file
 QUICK = ["--device", "cuda", "--seconds", "0.001"]
 LINEAR = ["shape", "scheme", "kernel", "weights", "copies", "launches", "rounds", "us", "best_us", "warm_us", "alone_us",
-          "host_us", "whole_us", "whole_alone_us", "whole_host_us", "TFLOP/s", "GB/s", "of_known", "of_product", "of_read",
+          "host_us", "launch_us", "whole_us", "whole_alone_us", "whole_host_us", "whole_launch_us", "TFLOP/s", "GB/s", "of_known", "of_product", "of_read",
           "roof_us", "of_roof", "sustained_us", "sustained_MHz", "sustained_W"]
 QUANTIZE = ["shape", "scheme", "what", "matrix", "in", "memory", "copies", "launches", "rounds", "us", "best_us", "host_us",
-            "GB/s", "copy_us", "of_copy", "static_us", "static_of_copy", "dequantize_us", "dequantize_of_copy"]
+            "launch_us", "GB/s", "copy_us", "of_copy", "static_us", "static_of_copy", "dequantize_us", "dequantize_of_copy"]
 
 
 def fields(line):

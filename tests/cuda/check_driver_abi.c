@@ -4,6 +4,7 @@
  * cublaslt.h, declare each function as CUDA's headers do. */
 #include "backend/cuda/driver.h"
 #include "cli/cublaslt.h"
+#include "cli/gpu_launch.h"
 
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -51,6 +52,32 @@ SAME(attribute, id, CUlaunchAttribute, id);
 SAME(attribute, value, CUlaunchAttribute, value);
 SAME(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
 SAME(attribute, value.dependent, CUlaunchAttribute, value.programmaticStreamSerializationAllowed);
+#define SAME_CLI(type, ours, theirs, field)                                               \
+    _Static_assert(offsetof(cli_cu_##type, ours) == offsetof(theirs, field), #ours " is " \
+                                                                                   "elsewhere")
+_Static_assert(sizeof(cli_cu_config) == sizeof(CUlaunchConfig), "size");
+_Static_assert(sizeof(cli_cu_attribute) == sizeof(CUlaunchAttribute), "size");
+_Static_assert(sizeof(cli_cu_kernel_node) == sizeof(CUDA_KERNEL_NODE_PARAMS), "size");
+_Static_assert(sizeof(cli_cu_edge) == sizeof(CUgraphEdgeData), "size");
+SAME_CLI(config, grid, CUlaunchConfig, gridDimX);
+SAME_CLI(config, block, CUlaunchConfig, blockDimX);
+SAME_CLI(config, shared_bytes, CUlaunchConfig, sharedMemBytes);
+SAME_CLI(config, stream, CUlaunchConfig, hStream);
+SAME_CLI(config, attributes, CUlaunchConfig, attrs);
+SAME_CLI(config, attribute_count, CUlaunchConfig, numAttrs);
+SAME_CLI(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
+SAME_CLI(attribute, value.dependent, CUlaunchAttribute,
+         value.programmaticStreamSerializationAllowed);
+SAME_CLI(kernel_node, grid, CUDA_KERNEL_NODE_PARAMS, gridDimX);
+SAME_CLI(kernel_node, block, CUDA_KERNEL_NODE_PARAMS, blockDimX);
+SAME_CLI(kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
+SAME_CLI(kernel_node, arguments, CUDA_KERNEL_NODE_PARAMS, kernelParams);
+SAME_CLI(kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
+SAME_CLI(edge, type, CUgraphEdgeData, type);
+_Static_assert(CLI_CU_LAUNCH_CLUSTER == (int)FP8_CU_LAUNCH_CLUSTER &&
+                   CLI_CU_LAUNCH_DEPENDENT == (int)FP8_CU_LAUNCH_DEPENDENT &&
+                   CLI_CU_EDGE_DEPENDENT == (int)CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
+               "values");
 _Static_assert(FP8_CU_LAUNCH_CLUSTER == (int)CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "value");
 _Static_assert(FP8_CU_LAUNCH_DEPENDENT ==
                    (int)CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

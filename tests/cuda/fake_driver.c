@@ -6,7 +6,7 @@
 
 #include "backend/cuda/driver.h"
 #include "backend/cuda/wide_args.h"
-#include "cli/gpu_driver.h"
+#include "cli/gpu_launch.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -32,6 +32,19 @@ typedef struct object {
     long long clock; /* when an event passed; the work in a graph, or captured so far */
 } object;
 static _Atomic(object *) capturing; /* one stream at a time */
+
+/* What was captured since the last capture began, in turn: its last nodes. */
+enum { FAKE_NODES = 16, FAKE_ARGUMENT_BYTES = 1024 };
+typedef struct node {
+    fp8_cu_function function; /* NULL: empty */
+    fp8_cu_launch_config config;
+    unsigned int cluster, dependent;
+    int number;
+} node;
+static node nodes[FAKE_NODES];
+static int node_count;
+static unsigned char node_argument[FAKE_ARGUMENT_BYTES];
+static void *node_arguments[] = {node_argument};
 
 /* Those of cuStreamCreate. */
 static object made_streams[FAKE_STREAMS];
@@ -633,6 +646,11 @@ static fp8_cu_result fake_cuTensorMapEncodeTiled(struct CUtensorMap_st *out, uns
     return FP8_CU_SUCCESS;
 }
 
+static void add_node(const node *n)
+{
+    nodes[node_count++ % FAKE_NODES] = *n;
+}
+
 static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given,
                                            fp8_cu_function function, void **arguments, void **extra)
 {
@@ -656,6 +674,8 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
     }
     if (!fake.keeps || !strncmp(fake.kernel, fake.keeps, strlen(fake.keeps)))
         memcpy(fake.arguments, arguments[0], fake.argument_bytes);
+    if (capturing && (const void *)config->stream == capturing)
+        add_node(&(node){function, *config, fake.cluster, fake.dependent, node_count});
     return FP8_CU_SUCCESS;
 }
 
@@ -677,6 +697,7 @@ static fp8_cu_result fake_cuStreamBeginCapture(struct CUstream_st *stream, unsig
     if (capturing || mode > 2)
         return confused(INVALID_VALUE);
     o->clock = 0;
+    node_count = 0;
     capturing = o;
     return FP8_CU_SUCCESS;
 }
@@ -779,8 +800,64 @@ static fp8_cu_result fake_cuStreamGetCaptureInfo(struct CUstream_st *stream, uns
     *status = 1;
     *id = 1;
     *graph = (struct CUgraph_st *)(void *)stream;
-    *after = NULL;
-    *count = 0;
+    static struct CUgraphNode_st *last;
+    last = (struct CUgraphNode_st *)(void *)&nodes[(node_count + FAKE_NODES - 1) % FAKE_NODES];
+    *after = &last;
+    *count = node_count > 0;
+    return FP8_CU_SUCCESS;
+}
+
+static int is_node(const void *n)
+{
+    return (const node *)n >= nodes && (const node *)n < nodes + FAKE_NODES;
+}
+
+/* Each comes after the one before it. */
+static fp8_cu_result fake_cuGraphNodeGetDependencies(struct CUgraphNode_st *given,
+                                                     struct CUgraphNode_st **before,
+                                                     struct CUgraphEdgeData_st *edge, size_t *count)
+{
+    CALLED("cuGraphNodeGetDependencies");
+    const node *n = (const node *)(void *)given;
+    if (!is_node(n) || *count < 1)
+        return confused(INVALID_VALUE);
+    *count = n->number > 0;
+    if (*count)
+        *before = (struct CUgraphNode_st *)(void *)&nodes[(n->number - 1) % FAKE_NODES];
+    const cli_cu_edge e = {.type = n->dependent ? CLI_CU_EDGE_DEPENDENT : 0};
+    memcpy(edge, &e, sizeof e);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphKernelNodeGetParams(struct CUgraphNode_st *given,
+                                                     struct CUDA_KERNEL_NODE_PARAMS_v2_st *out)
+{
+    CALLED("cuGraphKernelNodeGetParams");
+    const node *n = (const node *)(void *)given;
+    if (!is_node(n))
+        return confused(INVALID_VALUE);
+    if (!n->function)
+        return INVALID_VALUE;
+    const fp8_cu_launch_config *c = &n->config;
+    const cli_cu_kernel_node k = {.function = n->function,
+                                  .grid = {c->grid[0], c->grid[1], c->grid[2]},
+                                  .block = {c->block[0], c->block[1], c->block[2]},
+                                  .shared_bytes = c->shared_bytes,
+                                  .arguments = node_arguments};
+    memcpy(out, &k, sizeof k);
+    return FP8_CU_SUCCESS;
+}
+
+static fp8_cu_result fake_cuGraphKernelNodeGetAttribute(struct CUgraphNode_st *given,
+                                                        unsigned int which,
+                                                        union CUlaunchAttributeValue_union *out)
+{
+    CALLED("cuGraphKernelNodeGetAttribute");
+    const node *n = (const node *)(void *)given;
+    if (!is_node(n) || !n->function || which != FP8_CU_LAUNCH_CLUSTER)
+        return confused(INVALID_VALUE);
+    const cli_cu_attribute a = {.value.cluster = {n->cluster, n->cluster > 0, n->cluster > 0}};
+    memcpy(out, &a.value, sizeof a.value);
     return FP8_CU_SUCCESS;
 }
 
@@ -788,9 +865,10 @@ static fp8_cu_result fake_cuGraphAddEmptyNode(struct CUgraphNode_st **out, struc
                                               struct CUgraphNode_st *const *after, size_t count)
 {
     CALLED("cuGraphAddEmptyNode");
-    if ((const void *)graph != capturing || after || count)
+    if ((const void *)graph != capturing || !after || count != 1)
         return confused(INVALID_VALUE);
-    *out = (struct CUgraphNode_st *)(void *)graph;
+    add_node(&(node){.number = node_count});
+    *out = (struct CUgraphNode_st *)(void *)&nodes[(node_count - 1) % FAKE_NODES];
     return FP8_CU_SUCCESS;
 }
 
@@ -799,8 +877,7 @@ static fp8_cu_result fake_cuStreamUpdateCaptureDependencies(struct CUstream_st *
                                                             size_t count, unsigned int flags)
 {
     CALLED("cuStreamUpdateCaptureDependencies");
-    if ((const void *)stream != capturing || count != 1 || (const void *)after[0] != capturing ||
-        flags != 1)
+    if ((const void *)stream != capturing || count != 1 || !is_node(after[0]) || flags != 1)
         return confused(INVALID_VALUE);
     fake_driver_work(FAKE_EMPTY_US); /* so that a test sees it */
     return FP8_CU_SUCCESS;
