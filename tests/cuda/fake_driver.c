@@ -631,10 +631,10 @@ static fp8_cu_result fake_cuTensorMapEncodeTiled(struct CUtensorMap_st *out, uns
     const unsigned int bytes = type == FP8_CU_MAP_U8 ? 1 : type == FP8_CU_MAP_BF16 ? 2 : 4;
     CALLED("cuTensorMapEncodeTiled");
     if (rank != 2 || type > LARGEST_TYPE || (uintptr_t)data % ALIGN || stride[0] % ALIGN ||
-        stride[0] < extent[0] * bytes || stride[0] >= stride_end || !extent[0] || !extent[1] ||
-        extent[0] > largest || extent[1] > largest || !box[0] || !box[1] || box[0] > LARGEST_BOX ||
-        box[1] > LARGEST_BOX || box[0] * bytes % ALIGN || step[0] != 1 || step[1] != 1 ||
-        interleave || swizzle > 3 || (swizzle && box[0] * bytes > 16U << swizzle) || l2 > 3 || fill)
+        stride[0] >= stride_end || !extent[0] || !extent[1] || extent[0] > largest ||
+        extent[1] > largest || !box[0] || !box[1] || box[0] > LARGEST_BOX || box[1] > LARGEST_BOX ||
+        box[0] * bytes % ALIGN || step[0] != 1 || step[1] != 1 || interleave || swizzle > 3 ||
+        (swizzle && box[0] * bytes > 16U << swizzle) || l2 > 3 || fill)
         return confused(INVALID_VALUE);
     const fp8_cu_pointer first = (fp8_cu_pointer)(uintptr_t)data;
     if (device_with(first) < 0 ||

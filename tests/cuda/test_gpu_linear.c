@@ -260,12 +260,116 @@ static void dx_of_every_weight_is_within_the_bound(void **state)
     printf("dx on the GPU: %ld cases\n", checked);
 }
 
+/* ---- layouts ---- */
+
+enum { SIDE = 256, BLOCKS = SIDE / 128, MOST_ROWS = 200, APART = SIDE + 16 };
+
+/* Codes [rows, SIDE], elements that the row decides as well where the stride is not 0. */
+static fp8_tensor codes_of(uint8_t *memory, int64_t rows, int64_t stride)
+{
+    fp8_tensor t = fp8_matrix(memory, FP8_E4M3FN, rows, SIDE);
+    t.stride[0] = stride;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < SIDE; j++)
+            memory[i * stride + j] = (uint8_t)((stride ? i * 37 : 0) + j * 11) % 120;
+    return t;
+}
+
+/* Scales [rows, BLOCKS] with NaN between. */
+static fp8_tensor scales_of(float *memory, int64_t rows, int64_t row, int64_t col)
+{
+    fp8_tensor t = fp8_matrix(memory, FP8_F32, rows, BLOCKS);
+    t.stride[0] = row;
+    t.stride[1] = col;
+    memset(memory, 0xFF, sizeof(float) * (size_t)((rows - 1) * row + (BLOCKS - 1) * col + 1));
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < BLOCKS; j++)
+            memory[i * row + j * col] = (float)(1 + (i * 3 + j) % 7) / 16;
+    return t;
+}
+
+static void run_rows(const fp8_linear *linear, const fp8_tensor *x, const fp8_tensor *x_scales,
+                     uint16_t y[MOST_ROWS * SIDE])
+{
+    const problem p = {
+        .m = x->shape[0], .desc.activation = FP8_ACTIVATION_CODES, .x = *x, .x_scales = *x_scales};
+    const fp8_tensor to = fp8_matrix(y, FP8_BF16, p.m, SIDE);
+    run(linear, &p, &to);
+}
+
+/* X in bf16, whose rows are one, and copies of it. */
+static void a_row_many_times_is_as_many_rows(void **state)
+{
+    (void)state;
+    static uint8_t w_codes[SIDE * SIDE];
+    static uint16_t row[SIDE], rows[MOST_ROWS * SIDE], y[MOST_ROWS * SIDE], want[MOST_ROWS * SIDE];
+    float one = 1;
+    const fp8_tensor w = codes_of(w_codes, SIDE, SIDE);
+    problem p = {.w = w, .w_scales = fp8_matrix(&one, FP8_F32, 1, 1), .has_w_scales = true};
+    p.desc = (fp8_linear_desc)FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear = linear_of(gpu, &p, false);
+    for (int j = 0; j < SIDE; j++)
+        row[j] = (uint16_t)(0x3F80 + j); /* from 1 on */
+    for (int i = 0; i < MOST_ROWS; i++)
+        memcpy(rows + i * SIDE, row, sizeof row);
+    for (p.m = 2; p.m <= MOST_ROWS; p.m += 33) {
+        fp8_tensor to = fp8_matrix(want, FP8_BF16, p.m, SIDE);
+        p.x = fp8_matrix(rows, FP8_BF16, p.m, SIDE);
+        run(linear, &p, &to);
+        to.data = y;
+        p.x.data = row;
+        p.x.stride[0] = 0;
+        run(linear, &p, &to);
+        assert_memory_equal(y, want, (size_t)(p.m * SIDE) * sizeof *y);
+    }
+    fp8_linear_free(linear);
+}
+
+/* Blocks: scales wherever they lie, rows of X that are one, and copies of both side by side. */
+static void how_x_lies_changes_no_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t m, at, row, col, x_stride;
+    } cases[] = {{1, 0, BLOCKS, 1, SIDE}, {1, 1, BLOCKS, 1, SIDE},  {8, 1, 1, 9, SIDE},
+                 {16, 3, 1, 17, 0},       {16, 0, BLOCKS, 1, SIDE}, {30, 0, 1, 32, 0},
+                 {30, 1, 1, 33, SIDE},    {200, 0, 1, 200, 0},      {200, 2, BLOCKS, 1, 0}};
+    static uint8_t w_codes[SIDE * SIDE], x_memory[MOST_ROWS * APART];
+    static float x_scale_memory[MOST_ROWS * BLOCKS + 16];
+    static uint16_t y[MOST_ROWS * SIDE], want[MOST_ROWS * SIDE];
+    float w_scale_memory[] = {1, 0.5F, 2, 1};
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    fp8_error err;
+    const fp8_tensor w = codes_of(w_codes, SIDE, SIDE);
+    const fp8_tensor w_scales = fp8_matrix(w_scale_memory, FP8_F32, BLOCKS, BLOCKS);
+    desc.activation = FP8_ACTIVATION_CODES;
+    desc.x.grid = (fp8_grid){1, 128};
+    desc.w.grid = (fp8_grid){128, 128};
+    gpu_need(fp8_linear_create(gpu, &desc, &w, &w_scales, NULL, &linear, &err), &err);
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        const int64_t m = cases[i].m;
+        fp8_tensor x = codes_of(x_memory, m, cases[i].x_stride);
+        fp8_tensor s = scales_of(x_scale_memory + cases[i].at, m, cases[i].row, cases[i].col);
+        run_rows(linear, &x, &s, y);
+        x = codes_of(x_memory, m, APART);
+        for (int64_t r = 1; r < m && !cases[i].x_stride; r++)
+            memcpy(x_memory + r * x.stride[0], x_memory, SIDE);
+        s = scales_of(x_scale_memory, m, 1, (m + 3) / 4 * 4);
+        run_rows(linear, &x, &s, want);
+        assert_memory_equal(y, want, (size_t)(m * SIDE) * sizeof *y);
+    }
+    fp8_linear_free(linear);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pair_of_kinds_is_within_the_bound),
         cmocka_unit_test(a_weight_that_is_not_finite_is_refused),
         cmocka_unit_test(dx_of_every_weight_is_within_the_bound),
+        cmocka_unit_test(a_row_many_times_is_as_many_rows),
+        cmocka_unit_test(how_x_lies_changes_no_bit),
     };
     fp8_error err;
     gpu_need(fp8_context_create(NULL, &cpu, &err), &err);

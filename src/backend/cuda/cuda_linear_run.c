@@ -134,7 +134,7 @@ static bool is_read_as_it_is(const call *c)
         return true;
     if (stride < 0 || stride > INT32_MAX)
         return false;
-    return resident || ((uintptr_t)t->data % 16 == 0 && stride % 4 == 0 && stride >= c->problem.m);
+    return resident || ((uintptr_t)t->data % 16 == 0 && stride % 4 == 0);
 }
 
 static fp8_status read_scales(const call *c, fp8_sm90_scales *out, fp8_error *err)
@@ -221,8 +221,7 @@ static const char *matrices_lack(const call *c, const fp8_tensor *y)
     const fp8_tensor *x = &c->codes;
     if (x->dtype != FP8_E4M3FN)
         return "for x and w in e4m3fn";
-    if (x->stride[1] != 1 ||
-        !fp8_cuda_has_map(x->data, x->shape[0], x->shape[1], x->stride[0], 1) ||
+    if (x->stride[1] != 1 || !fp8_cuda_has_map(x->data, x->shape[0], x->stride[0], 1) ||
         x->shape[0] > FP8_SM90_MOST)
         return "for rows of x that are aligned to 16 bytes";
     if (y->stride[1] != 1 || (uintptr_t)y->data % (size_t)(fp8_dtype_bits(y->dtype) / 8))

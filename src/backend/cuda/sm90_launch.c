@@ -47,8 +47,7 @@ static fp8_status map_y(const fp8_cuda_device *device, const fp8_sm90_problem *p
  * bytes, so a row must end with some. */
 static bool stores_by_bulk(const fp8_sm90_problem *p, const fp8_sm90_matrices *m)
 {
-    return m->y_dtype != FP8_F32 && p->n % 8 == 0 &&
-           fp8_cuda_has_map(m->y, p->m, p->n, m->y_stride, 2);
+    return m->y_dtype != FP8_F32 && p->n % 8 == 0 && fp8_cuda_has_map(m->y, p->m, m->y_stride, 2);
 }
 
 /* Tiles down that are walked before the next ones across: all where X stays in the L2 meanwhile. */

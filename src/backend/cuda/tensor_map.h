@@ -22,15 +22,14 @@ typedef struct fp8_cuda_map_of {
     uint32_t promotion;                    /* FP8_CU_MAP_L2_.. */
 } fp8_cuda_map_of;
 
-/* Whether there is a descriptor of data[rows, cols], `stride` elements of so many bytes from row to
- * row: not if rows go backwards or overlap. */
-static inline bool fp8_cuda_has_map(const void *data, int64_t rows, int64_t cols, int64_t stride,
-                                    int64_t bytes)
+/* Whether there is a descriptor of a matrix of so many rows, `stride` elements of so many bytes
+ * from row to row: not if rows go backwards; those that are read may overlap, or be one. */
+static inline bool fp8_cuda_has_map(const void *data, int64_t rows, int64_t stride, int64_t bytes)
 {
     enum { ALIGN = 16 };
     const int64_t most = ((int64_t)1 << 40) / bytes; /* exclusive */
     return (uintptr_t)data % ALIGN == 0 &&
-           (rows == 1 || (stride >= cols && stride < most && stride * bytes % ALIGN == 0));
+           (rows == 1 || (stride >= 0 && stride < most && stride * bytes % ALIGN == 0));
 }
 
 /* The stride of one row is not looked at. Errors: what the driver says of a matrix that bulk copies

@@ -31,8 +31,7 @@ bool fp8_wide_room(const fp8_linear_plan *p, int64_t m, uint64_t *bytes)
 static bool is_read(const fp8_tensor *x)
 {
     return (x->dtype == FP8_BF16 || x->dtype == FP8_F16) && x->stride[1] == 1 &&
-           fp8_cuda_has_map(x->data, x->shape[0], x->shape[1], x->stride[0], 2) &&
-           x->shape[0] <= FP8_WIDE_MOST;
+           fp8_cuda_has_map(x->data, x->shape[0], x->stride[0], 2) && x->shape[0] <= FP8_WIDE_MOST;
 }
 
 static bool is_written(const fp8_tensor *y)
