@@ -377,17 +377,28 @@ static int take_subject(int argc, char **argv, const char *name, const char *(*s
             return CLI_DONE;
         }
     }
+    if (argc - optind > 1)
+        return cli_usage_error("%s takes one of: %s, %s; what is '%s'? (fp8 %s --help)", name,
+                               subject(0), subject(1), argv[optind + 1], name);
     return cli_usage_error("%s what? It takes one of: %s, %s (fp8 %s --help)", name, subject(0),
                            subject(1), name);
 }
 
-static int take_paths(int argc, char **argv, const char *name, int least, int most, cli_args *args)
+/* What a path too many was perhaps meant to be. */
+static const char *meant(int verb, const cli_args *args)
+{
+    return verb & CLI_MAKES && args->output == NULL      ? " (-o names the output)"
+           : verb == CLI_VERIFY && args->against == NULL ? " (--against names the source)"
+                                                         : "";
+}
+
+static int take_paths(int argc, char **argv, int verb, const char *name, int least, int most,
+                      cli_args *args)
 {
     int given = argc - optind;
     if (given > most)
         return cli_usage_error("%s takes %d path%s; what is '%s'?%s", name, most,
-                               most == 1 ? "" : "s", argv[optind + most],
-                               args->output == NULL && least == 1 ? " (-o names the output)" : "");
+                               most == 1 ? "" : "s", argv[optind + most], meant(verb, args));
     if (given < least)
         return cli_usage_error("%s needs %s (fp8 %s --help)", name,
                                least == 2 ? "two paths" : "the path of a checkpoint", name);
@@ -429,7 +440,7 @@ int cli_parse(int argc, char **argv, int verb, const char *name, int least, int 
     if (status != CLI_DONE)
         return status;
     return subject != NULL ? take_subject(argc, argv, name, subject, args)
-                           : take_paths(argc, argv, name, least, most, args);
+                           : take_paths(argc, argv, verb, name, least, most, args);
 }
 
 void cli_args_free(cli_args *args)

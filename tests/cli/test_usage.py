@@ -65,6 +65,9 @@ class Usage(command.Case):
             (["diff", model], ["two"]),
             (["verify", model, "--tp", "0"], ["--tp"]),
             (["inspect", model, "--force"], ["--force"]),
+            (["quantize", model, "x"], ["'x'?", "-o names the output"]),
+            (["verify", "x", model], ["--against names the source"]),
+            (["bench", "linear", "x"], ["takes one of: linear, quantize", "'x'?"]),
         ]:
             self.fails(*arguments, code=2, says=says)
         self.assert_no_output()
