@@ -4,7 +4,6 @@
  * the best go into rounds. */
 #include "cli/tune_case.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,6 @@
 #include "cli/verbs.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MAX_DTYPE 32

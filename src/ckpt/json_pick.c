@@ -3,8 +3,6 @@
  * json_pick.c - members of objects by name, over the pull scanner. */
 #include "ckpt/json_pick.h"
 
-#include <string.h>
-
 /* What fp8_json_pick hands to itself for each member. */
 typedef struct picking {
     fp8_pick *picks;

@@ -8,7 +8,6 @@
 #include "ckpt/safetensors.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static fp8_span tensor_name(const void *owner, int64_t i)
 {

@@ -5,7 +5,6 @@
  * element, and byte by byte where their dtype has no value in fp32.
  *
  *     sqnr = 10 log10( sum a^2 / sum (a - b)^2 )   in dB */
-#include "base/size.h"
 #include "convert/values.h"
 
 #include <math.h>

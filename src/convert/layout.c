@@ -3,12 +3,10 @@
  * layout.c - items to shards, pieces to offsets. */
 #define _GNU_SOURCE
 #include "convert/layout.h"
-#include "base/size.h"
 #include "convert/choose.h"
 #include "convert/sheet.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- pieces ---- */

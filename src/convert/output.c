@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 static const uint64_t flush_bytes = (uint64_t)8 << 20;

@@ -4,7 +4,6 @@
  * file is touched and no arithmetic done under it. */
 #define _GNU_SOURCE
 #include "convert/pipe.h"
-#include "base/size.h"
 #include "convert/source.h"
 #include "convert/work.h"
 

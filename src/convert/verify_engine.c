@@ -8,12 +8,10 @@
  *
  * A rank's part must be whole scale blocks, for a scale serves one rank only. Experts are split
  * the same way. */
-#include "base/size.h"
 #include "ckpt/engine.h"
 #include "convert/names.h"
 #include "convert/verify.h"
 
-#include <math.h>
 #include <string.h>
 
 /* What the engine rules know of one quantized weight. */

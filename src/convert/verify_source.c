@@ -3,7 +3,6 @@
  * verify_source.c - rules that need the source: nothing missing, nothing added, kept tensors equal
  * to the bit, config.json and the other files carried over. */
 #define _GNU_SOURCE
-#include "base/size.h"
 #include "convert/verify.h"
 
 #include <dirent.h>

@@ -3,12 +3,10 @@
  * stage.c - the life of a staged weight: opened empty, its kind settled by the first piece (codes,
  * or high precision to be quantized), finished into the layer when every element is there. */
 #include "layer/stage.h"
-#include "base/size.h"
 #include "number/dtype.h"
 #include "op/merge.h"
 
 #include <math.h>
-#include <string.h>
 
 const char *fp8_param_name(fp8_load_param param)
 {

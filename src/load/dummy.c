@@ -11,7 +11,6 @@
 #include "number/dtype.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { DUMMY_BYTES = 1 << 20 }; /* of a piece, unless one row is longer */
 

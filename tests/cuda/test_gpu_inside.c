@@ -6,7 +6,6 @@
 #include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/sm90.h"
 #include "base/context.h"
-#include "base/size.h"
 #include "number/number.h"
 #include "support/gpu.h"
 #include "support/gpu_product.h"

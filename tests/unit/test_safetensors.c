@@ -2,7 +2,6 @@
  *
  * test_safetensors.c - each rule of the header with its message and position; memory that runs out
  * at every place; the largest header. */
-#include "base/size.h"
 #include "ckpt/safetensors.h"
 #include "support/counted_alloc.h"
 #include "support/sandbox.h"

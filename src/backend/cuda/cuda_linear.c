@@ -4,7 +4,6 @@
  * bias go by way of the host, where they are checked and spread; codes from the device stay on it,
  * and a weight in high precision is quantized where it lies. */
 #include "backend/cuda/cuda_linear.h"
-#include "backend/cuda/matrix.h"
 #include "number/dtype.h"
 #include "op/cuda_calls.h"
 #include "op/tensor_check.h"

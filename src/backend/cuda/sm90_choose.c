@@ -7,7 +7,6 @@
  */
 #include "backend/cuda/reckon.h"
 #include "backend/cuda/sm90.h"
-#include "base/size.h"
 
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/tensor_map.h"
 #include "base/size.h"
-#include "op/cuda_calls.h"
 
 #include <stdio.h>
 
