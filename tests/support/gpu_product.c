@@ -4,6 +4,7 @@
 #include "support/gpu_product.h"
 
 #include "number/dtype.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -15,8 +16,7 @@
 uint32_t random_word(void)
 {
     static uint32_t x = 11;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
+    return next_random(&x);
 }
 
 fp8_tensor elements_new(fp8_dtype dtype, int64_t rows, int64_t cols, float by, bool one_sign)

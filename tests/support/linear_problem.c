@@ -3,6 +3,8 @@
  * linear_problem.c - see linear_problem.h. */
 #include "support/linear_problem.h"
 
+#include "support/random.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,8 +15,7 @@
 uint32_t random_word(void)
 {
     static uint32_t x = 7;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
+    return next_random(&x);
 }
 
 float random_normal(void)

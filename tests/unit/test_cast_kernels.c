@@ -8,6 +8,7 @@
 #include "number/number.h"
 #include "op/backend.h"
 #include "support/guard.h"
+#include "support/random.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -131,10 +132,8 @@ static uint32_t *hard_bits(fp8_dtype to, int64_t n)
             bits[used++] = fp8_bits_of_f32(middle) + (uint32_t)step;
         }
     }
-    for (; used < n; used++) {
-        x = x * 1664525 + 1013904223;
-        bits[used] = x ^ x >> 15;
-    }
+    for (; used < n; used++)
+        bits[used] = next_random(&x);
     return bits;
 }
 

@@ -9,6 +9,7 @@
 #include "op/quantize.h"
 #include "support/guard.h"
 #include "support/levels.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -33,8 +34,7 @@ typedef struct problem {
 static uint32_t random_word(void)
 {
     static uint32_t x = 99;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
+    return next_random(&x);
 }
 
 static problem problem_new(int64_t rows, int64_t cols, fp8_grid grid, fp8_dtype code,

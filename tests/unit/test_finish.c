@@ -7,6 +7,7 @@
 #include "number/number.h"
 #include "op/backend.h"
 #include "support/guard.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -68,12 +69,6 @@ static void the_reference_takes_any_stride(void **state)
     fp8_kernel_pick(FP8_ISA_SCALAR, FP8_OP_FINISH, FP8_F32, FP8_BF16)->fn.finish(&run);
     const uint16_t want[9] = {0x4000, 0, 0, 0, 0x4080, 0, 0, 0, 0x40C0};
     assert_memory_equal(y, want, sizeof y);
-}
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state ^ *state >> 15;
 }
 
 /* Mostly numbers near 1, sometimes any bits at all. */

@@ -3,11 +3,12 @@
  * test_groups.c - fp8_quantize with the grids 1 x 32 and 1 x 128, every rule that defines them:
  * each instruction set, number of threads, layout and alignment gives the bytes of the plain code
  * on separate rows; and codes over a power of two are those of a true division. */
-#include "../support/levels.h"
 #include "number/dtype.h"
 #include "number/number.h"
 #include "op/quantize.h"
 #include "op/rules.h"
+#include "support/levels.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -47,12 +48,6 @@ typedef struct result {
     fp8_status status;
     unsigned char *codes, *scales;
 } result;
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state ^ *state >> 15;
-}
 
 /* Finite numbers, whose size changes every 32 columns over most of what the dtype has; among them
  * zero units, zeros of both signs and numbers far below their neighbours. */

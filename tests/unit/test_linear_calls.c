@@ -7,6 +7,7 @@
 #include "support/counted_alloc.h"
 #include "support/levels.h"
 #include "support/oracle.h"
+#include "support/random.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -25,8 +26,7 @@ static float bias_values[N];
 static uint32_t random_word(void)
 {
     static uint32_t x = 3;
-    x = x * 1664525 + 1013904223;
-    return x ^ x >> 15;
+    return next_random(&x);
 }
 
 static int set_up(void **state)

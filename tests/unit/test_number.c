@@ -5,6 +5,7 @@
  * value found by search, specials, and the table of facts. */
 #include "number/dtype.h"
 #include "number/number.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -140,8 +141,7 @@ static void random_bits_round_to_nearest(void **state)
     size_t n = all_formats(all);
     uint32_t x = 1;
     for (int i = 0; i < 200000; i++) {
-        x = x * 1664525 + 1013904223;
-        uint32_t bits = x ^ x >> 15;
+        const uint32_t bits = next_random(&x);
         for (size_t k = 0; k < n; k++)
             if ((bits & 0x7FFFFFFF) < 0x7F800000)
                 check_encode(bits, &all[k]);

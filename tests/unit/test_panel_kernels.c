@@ -10,6 +10,7 @@
 #include "op/backend.h"
 #include "support/bound.h"
 #include "support/guard.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -48,12 +49,6 @@ typedef struct spec {
     bool x_scales, w_scales, folds; /* folds: instead of both, where the kernel can */
     uint32_t seed;
 } spec;
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state ^ *state >> 15;
-}
 
 /* In [-1, 1). */
 static float next_number(uint32_t *state)

@@ -7,6 +7,7 @@
 #include "number/dtype.h"
 #include "number/number.h"
 #include "op/quant_kernels.h"
+#include "support/random.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,12 +15,6 @@
 #include <string.h>
 /* cmocka.h needs the four above. */
 #include <cmocka.h>
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state ^ *state >> 15;
-}
 
 /* n elements of a dtype in memory of exactly that size, so that a sanitizer sees what is beyond. */
 static unsigned char *random_elements(fp8_dtype dtype, int64_t n, uint32_t seed)

@@ -7,6 +7,7 @@
 #include "number/dtype.h"
 #include "number/number.h"
 #include "op/quant_kernels.h"
+#include "support/random.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -17,12 +18,6 @@
 #include <cmocka.h>
 
 enum { ALL = 65536, MOST = 300 };
-
-static uint32_t next_random(uint32_t *state)
-{
-    *state = *state * 1664525u + 1013904223u;
-    return *state ^ *state >> 15;
-}
 
 static bool is_round(const fp8_kernel *kernel)
 {
