@@ -405,9 +405,11 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                     wg_wait<1>();
                     finish(d1, f1, block1);
                 }
-                if (n <
-                    ns) { /* not its k block, but its arrival, and not before the stage is full */
-                    mbar_wait(full_bar + slot * 8, phase);
+                /* Not its k block, but its arrival, and not before the stage is full. A warp that
+                 * does not arrive must not look: the stage may be full again before it does. */
+                if (n < ns) {
+                    if (!c::LEAN || tid % 128 < 32)
+                        mbar_wait(full_bar + slot * 8, phase);
                     release(slot);
                     next();
                 }
@@ -462,9 +464,10 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                                     (c::MOST * 512); /* of this warp in a region */
                 if (c::IN_RING && owner && tid < C)
                     mbar_arrive_remote(mapa(free_bar, (uint32_t)tid)); /* this ring may hold sums */
-                if (!c::IN_RING && i)
-                    mbar_wait_cluster(free_bar,
-                                      (i - 1) & 1); /* the sums of the tile before were read */
+                /* The sums of the tile before were read. Only those that send wait: of the others
+                 * nobody waits, and two tiles might be read before they look. */
+                if (!c::IN_RING && i && holds)
+                    mbar_wait_cluster(free_bar, (i - 1) & 1);
                 if (holds) {
 #pragma unroll
                     for (int o = 0; o < C; o++) {
