@@ -79,6 +79,10 @@ _Static_assert(CLI_CU_LAUNCH_CLUSTER == (int)FP8_CU_LAUNCH_CLUSTER &&
                    CLI_CU_EDGE_DEPENDENT == (int)CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
                "values");
 _Static_assert(FP8_CU_LAUNCH_CLUSTER == (int)CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "value");
+_Static_assert(FP8_CU_LAUNCH_POLICY ==
+                       (int)CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE &&
+                   FP8_CU_POLICY_BALANCE == (int)CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING,
+               "value");
 _Static_assert(FP8_CU_LAUNCH_DEPENDENT ==
                    (int)CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                "value");

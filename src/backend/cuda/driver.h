@@ -31,6 +31,7 @@ typedef struct fp8_cu_launch_attribute {
         struct {
             uint32_t x, y, z;
         } cluster;         /* blocks that share what they have in shared memory */
+        int32_t policy;    /* of placing the blocks of clusters: FP8_CU_POLICY_* */
         int32_t dependent; /* 1: may begin before the kernel before it has ended */
         void *all[8];
     } value;
@@ -80,7 +81,8 @@ enum {
     FP8_CU_POINTER_IS_MANAGED = 8,
     FP8_CU_POINTER_ORDINAL = 9, /* the device's number */
 };
-enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_DEPENDENT = 6 };
+enum { FP8_CU_LAUNCH_CLUSTER = 4, FP8_CU_LAUNCH_POLICY = 5, FP8_CU_LAUNCH_DEPENDENT = 6 };
+enum { FP8_CU_POLICY_BALANCE = 2 };
 
 /* For cuTensorMapEncodeTiled. */
 enum {

@@ -40,7 +40,7 @@ fp8_status fp8_cuda_launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel
 {
     const fp8_cuda_kernel_row *row = fp8_cuda_kernel_at(kernel);
     const fp8_cu_function function = device->module.functions[kernel];
-    fp8_cu_launch_attribute attributes[2];
+    fp8_cu_launch_attribute attributes[3];
     fp8_cu_launch_config config = {
         .grid = {at_least_one(shape->grid[0]), at_least_one(shape->grid[1]),
                  at_least_one(shape->grid[2])},
@@ -54,6 +54,9 @@ fp8_status fp8_cuda_launch(const fp8_cuda_device *device, fp8_cuda_kernel kernel
     if (shape->cluster)
         attributes[config.attribute_count++] = (fp8_cu_launch_attribute){
             .id = FP8_CU_LAUNCH_CLUSTER, .value.cluster = {shape->cluster, 1, 1}};
+    if (shape->balanced)
+        attributes[config.attribute_count++] = (fp8_cu_launch_attribute){
+            .id = FP8_CU_LAUNCH_POLICY, .value.policy = FP8_CU_POLICY_BALANCE};
     if (shape->dependent)
         attributes[config.attribute_count++] =
             (fp8_cu_launch_attribute){.id = FP8_CU_LAUNCH_DEPENDENT, .value.dependent = 1};

@@ -19,6 +19,7 @@ typedef struct fp8_cuda_shape {
     uint32_t threads; /* of a block */
     uint32_t shared_bytes;
     uint32_t cluster; /* blocks side by side (x) that form a cluster; 0 = none */
+    bool balanced;    /* blocks of a cluster may share an SM, wherever there is room */
     bool dependent;   /* the kernel waits by itself for the one before it */
 } fp8_cuda_shape;
 

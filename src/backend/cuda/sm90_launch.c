@@ -133,6 +133,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .threads = (uint32_t)fp8_small_threads(v->rows, v->cols),
         .shared_bytes = (uint32_t)plan.shared_bytes,
         .cluster = (uint32_t)v->split,
+        .balanced = v->split > 1,
         .dependent = true,
     };
     FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->rows, ONCE, &a->w, err));
