@@ -27,7 +27,7 @@ static const struct {
              {"channel", "channel", false},
              {"tensor", "channel", false},
              {"fast", "fast", false}};
-enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 6, MOST_WHOLE_ROWS = 16 };
+enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 6, MOST_WHOLE_ROWS = 8 };
 
 typedef struct tune {
     const fp8_context *ctx;

@@ -58,9 +58,9 @@ class GpuVerbs(command.Case):
         product = {line["scheme"]: float(line["us"]) for line in lines}
         self.assertEqual((product["channel"], product["gemm"]), (10, 10))  # one launch each
         whole = {line["scheme"]: float(line["whole_us"]) for line in lines if line["whole_us"] != "-"}
-        self.assertEqual(whole["channel"], 10)  # so few rows of X are quantized there
-        more = self.lines("linear", "--shape", "32x256x512", "--scheme", "channel", kind="linear")
-        self.assertEqual(float(more[0]["whole_us"]), 20)  # one launch for X
+        self.assertEqual(whole["channel"], 20)  # one launch for X
+        one = self.lines("linear", "--shape", "1x256x512", "--scheme", "channel", kind="linear")
+        self.assertEqual(float(one[0]["whole_us"]), 10)  # one row of X is quantized there
 
     def test_machine(self):
         text = self.run_fp8("bench", "linear", "--shape", "16x256x512", "--scheme", "gemm", *QUICK, env=self.alone).stdout
@@ -129,15 +129,19 @@ class GpuVerbs(command.Case):
         done = self.tune("--device", "cuda", *shapes, "-o", "tuned")
         lines = [dict(word.split("=", 1) for word in line.split()[1:]) for line in done.stdout.splitlines()]
         self.assertEqual([(line["shape"], line["scheme"], line["kind"]) for line in lines],
-                         [(shape, *tuned) for shape in ("16x256x512", "7x256x512") for tuned in TUNED])
+                         [(shape, *tuned) for shape in ("16x256x512", "7x256x512") for tuned in TUNED
+                          if shape[0] == "7" or "whole" not in tuned[1]])
         for line in lines:
             us = "20" if line["scheme"] == "mxfp8" else "10"  # a launch makes bf16 of X
-            self.assertEqual((line["us"], line["before_us"], line["gain"]), (us, us, "1"))
+            self.assertEqual(line["us"], us)
             self.assertGreater(int(line["candidates"]), 3)
             if "whole" in line["kind"]:  # here all launches take the same time, and a quantizer is one more
+                before = 10 if "quantize" in line["before"] else 20
+                self.assertEqual((int(line["before_us"]), int(line["gain"])), (before, before / 10))
                 self.assertLess(int(line["timed"]), int(line["candidates"]))
                 self.assertIn("gemm_small_quantize_", line["kernel"])
             else:
+                self.assertEqual((line["before_us"], line["gain"]), (us, "1"))
                 self.assertEqual(line["timed"], line["candidates"])
         text = (self.folder / "tuned").read_text().splitlines()
         self.assertEqual(text[:2], ["fp8-tuned 1", "device NVIDIA H100 80GB HBM3"])
@@ -149,7 +153,8 @@ class GpuVerbs(command.Case):
         for scheme, kind in [*TUNED, ("gemm", None)]:  # the last by bench
             activation = "dynamic" if "whole" in str(kind) else "none" if scheme == "w8a16" else "codes"
             verb, arguments = ("explain", ["--device", "cuda", "--activation", activation]) if kind else ("bench", ["linear", *QUICK])
-            text = self.run_fp8(verb, *arguments, "--shape", "12x256x512", "--scheme", scheme, "--tuned", "tuned",
+            rows = 5 if "whole" in str(kind) else 12
+            text = self.run_fp8(verb, *arguments, "--shape", f"{rows}x256x512", "--scheme", scheme, "--tuned", "tuned",
                                 env=self.alone).stdout
             kernel = next(line["kernel"] for line in lines if line["scheme"] == scheme and line["kind"] == (kind or "channel"))
             self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured [12]0.0 us \(by the file\)" if verb == "explain" else f"kernel={kernel} ")
@@ -163,7 +168,7 @@ class GpuVerbs(command.Case):
     def test_tune_with_nothing_to_choose(self):
         done = self.tune("--device", "cuda:1", "--shape", "16x256x512", "-o", "tuned")
         self.assertEqual(done.stdout, "")
-        self.assertEqual(done.stderr.count("nothing to choose"), len(TUNED))
+        self.assertEqual(done.stderr.count("nothing to choose"), 4)  # nor anything for few rows alone
         text = self.run_fp8("explain", "--device", "cuda", "--shape", "1x16x16", "--tuned", "tuned", code=3, env=self.alone).stderr
         self.assertRegex(text, "tuned, line 2: measured on NVIDIA A100.*, the context's device is NVIDIA H100 80GB HBM3")
 

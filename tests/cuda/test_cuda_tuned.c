@@ -124,13 +124,13 @@ static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
     return candidate;
 }
 
-/* What is chosen for 12 rows of X in that dtype, quantized if it is in 16 bits. */
+/* What is chosen for 7 rows of X in that dtype, quantized if it is in 16 bits. */
 static fp8_candidate chosen_for(const fp8_context *ctx, fp8_dtype x)
 {
     fp8_linear_desc desc = desc_of(false);
     fp8_candidate candidate;
     desc.activation = x == FP8_E4M3FN ? FP8_ACTIVATION_CODES : FP8_ACTIVATION_DYNAMIC;
-    assert_int_equal(fp8_explain(ctx, &desc, 12, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
+    assert_int_equal(fp8_explain(ctx, &desc, 7, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
     assert_true(candidate.chosen);
     return candidate;
 }
@@ -138,15 +138,15 @@ static fp8_candidate chosen_for(const fp8_context *ctx, fp8_dtype x)
 /* From X in bf16 and fp16, not from codes, and not from fp32, which no version quantizes. */
 static void a_file_settles_what_quantizes(void **state)
 {
-    static const char *const names[] = {"gemm_small_quantize_channel_64x16_4_2",
-                                        "gemm_small_channel_64x16_4_2"};
+    static const char *const names[] = {"gemm_small_quantize_channel_64x8_4_2",
+                                        "gemm_small_channel_64x8_4_2"};
     (void)state;
     fake_driver *fake = fake_driver_reset();
     if (!fp8_cuda_has_kernels())
         skip();
     for (int i = 0; i < 2; i++) {
         char text[256];
-        snprintf(text, sizeof text, HEAD "whole_channel 256 512 16 %s 6100\n", names[i]);
+        snprintf(text, sizeof text, HEAD "whole_channel 256 512 8 %s 6100\n", names[i]);
         fp8_context *ctx = with(text);
         static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F16, FP8_E4M3FN, FP8_F32};
         for (int d = 0; d < 4; d++) {

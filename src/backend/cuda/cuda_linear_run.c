@@ -169,7 +169,7 @@ static fp8_status prepare_quant(const fp8_linear_plan *p, fp8_dtype x, int64_t m
  * one for all, or 1x128. */
 static bool is_for_versions(const fp8_linear_plan *p, const fp8_quant *q)
 {
-    enum { MOST_ROWS = 16 };
+    enum { MOST_ROWS = 8 };
     const bool one = q->grid_rows == 1 && q->grid_cols == 1;
     const bool rows = !q->desc.static_scales && q->unit_rows == 1;
     return q->rows <= MOST_ROWS && q->code == FP8_E4M3FN && q->scale == FP8_F32 &&

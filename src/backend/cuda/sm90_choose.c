@@ -132,21 +132,21 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
 /* A block whose ring has two stages receives that part of what others do. */
 #define SHORT_RING 0.6F
 
-/* us that a quantizer takes before the product, which starts before its end. */
+/* us that a quantizer takes before the product, which starts before its end; measured on an H200
+ * (dev/cuda/README.md, run 17), as the next. */
 static float estimate_quantizer(const fp8_sm90_problem *p)
 {
-    return 1.9F + 4e-6F * (float)p->m * (float)p->k;
+    return 1.3F + 3.4e-6F * (float)p->m * (float)p->k;
 }
 
 /* us more than the product of codes takes where every cluster reads X in 16 bits and quantizes it:
- * the bytes, and X again where a block's slice of K is longer than what its threads hold. */
-static float estimate_inside(const fp8_sm90_problem *p, const fp8_sm90_plan *o)
+ * a start, the bytes, and what the threads of an SM have to do for their slices of K. */
+static float estimate_inside(const fp8_sm90_problem *p, const fp8_sm90_plan *o, float share)
 {
-    enum { HELD = 128 }; /* k blocks, of 1, 2, 4 or 8 tokens at once */
-    const int32_t groups = p->m <= 1 ? 1 : p->m <= 2 ? 2 : p->m <= 4 ? 4 : 8;
+    const int32_t groups = p->m <= 1 ? 1 : p->m <= 2 ? 2 : p->m <= 4 ? 4 : 8;  /* of threads */
     const float read = (float)o->clusters * (float)p->m * (float)p->k * 2e-6F; /* MB */
-    const float more = (float)(o->blocks * groups) / HELD - 1;
-    return 0.7F + 0.135F * read + (more > 0 ? 2.1F * more * (p->m > 8 ? 2 : 1) : 0);
+    const float work = share * (float)(o->blocks * groups) / 128;
+    return (p->block ? 1.7F : 0.3F) + 0.15F * read + 1.5F * work;
 }
 
 /* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
@@ -176,7 +176,7 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
     const float tile = exchanges ? cost[wide].exchanged_tile : cost[wide].tile;
     return cost[wide].start + most(memory, most(feed, products)) +
            (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile +
-           (v->quantizes ? estimate_inside(p, &o) : 0);
+           (v->quantizes ? estimate_inside(p, &o, share) : 0);
 }
 
 /* ---- large versions ---- */

@@ -12,7 +12,7 @@
  *   1 warp   producer: asks for the first stages of W before it waits for the kernel before, for X
  *            after it
  *
- * X is codes or, for up to 16 tokens, IN: bf16 or fp16, which every cluster quantizes for itself
+ * X is codes or, for up to 8 tokens, IN: bf16 or fp16, which every cluster quantizes for itself
  * while W is on its way (quantize_slice.cuh).
  *
  * Sums of 128 columns are made by the tensor cores and added in fp32; with BLOCK times their

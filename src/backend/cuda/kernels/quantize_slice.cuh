@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * quantize_slice.cuh - X of up to 16 tokens in bf16 or fp16 into codes in shared memory: a block's
+ * quantize_slice.cuh - X of up to 8 tokens in bf16 or fp16 into codes in shared memory: a block's
  * slice of K, while the tokens' amaxes are joined over the cluster. Scales a token, one for all
  * (given, too), or 1x128. The bits are those of quantize_packets.cu. */
 #ifndef FP8_KERNELS_QUANTIZE_SLICE_CUH
