@@ -17,6 +17,7 @@ typedef struct fp8_sm90_version {
     bool small, block, fast;
     int32_t rows, cols;
     int32_t stages, down, across, split, late;
+    int32_t slices; /* large: blocks of a cluster that share K */
     bool ahead;     /* large only, as the line before */
     int32_t per_sm; /* small: blocks for which the ring leaves room on an SM */
     bool quantizes; /* small, X: the kernel is for bf16, and next to it is the one for fp16 */

@@ -99,6 +99,7 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(128, 112, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 136, 4, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 144, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 144, 5, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
@@ -122,6 +123,20 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(128, 160, 5, 1, 1, FP8_LARGE_TILES, 0, 0) \
     X(128, 160, 5, 2, 1, FP8_LARGE_TILES, 0, 0) \
     X(128, 224, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
+/* X(rows, cols, stages, slices, split): a tile of a cluster of so many blocks, which share K; its
+ * groups start together, and its products are ahead. */
+#define FP8_JOINED_CHANNEL(X)          \
+    X(64, 64, 12, 2, FP8_LARGE_DEPTH)  \
+    X(64, 64, 12, 3, FP8_LARGE_DEPTH)  \
+    X(64, 64, 12, 4, FP8_LARGE_DEPTH)  \
+    X(64, 80, 10, 2, FP8_LARGE_DEPTH)  \
+    X(128, 64, 8, 2, FP8_LARGE_ROWS)
+#define FP8_JOINED_BLOCK(X)            \
+    X(64, 64, 10, 2, FP8_LARGE_DEPTH)  \
+    X(64, 64, 10, 3, FP8_LARGE_DEPTH)  \
+    X(64, 64, 10, 4, FP8_LARGE_DEPTH)  \
+    X(64, 80, 10, 2, FP8_LARGE_DEPTH)  \
+    X(128, 64, 8, 2, FP8_LARGE_ROWS)
 /* clang-format on */
 
 enum { FP8_LARGE_THREADS = 384, FP8_SHARED_MOST = 232448 /* bytes of a block on sm_90 */ };
@@ -133,7 +148,7 @@ FP8_SIZE fp8_large_group_cols(int cols, int split)
 }
 FP8_SIZE fp8_large_slab(int cols, int split, int block)
 {
-    return fp8_large_group_cols(cols, split) % 16            ? 40
+    return fp8_large_group_cols(cols, split) % 16            ? fp8_large_group_cols(cols, split)
            : fp8_large_group_cols(cols, split) % 32          ? 16
            : fp8_large_group_cols(cols, split) % 64 || block ? 32
                                                              : 64;
@@ -154,10 +169,17 @@ FP8_SIZE fp8_large_stage(int rows, int cols, int block)
 {
     return rows * 128 + cols * 128 + (block ? 2 * rows * 4 : 0);
 }
-FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int split, int block)
+/* From one row of sums to the next where slices of K meet: 8 bytes of four rows are in banks of
+ * their own. */
+FP8_SIZE fp8_large_pitch(int cols)
 {
-    return stages * fp8_large_stage(rows, cols, block) + 4 * fp8_large_buffer(cols, split, block) +
-           fp8_large_exchange(cols, split) + 2 * cols * 4 + 256;
+    return cols * 4 + 32;
+}
+FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int slices, int split, int block)
+{
+    return stages * fp8_large_stage(rows, cols, block) + fp8_large_exchange(cols, split) + 256 +
+           (slices > 1 ? (slices - 1) * ((rows + slices - 1) / slices) * fp8_large_pitch(cols)
+                       : 4 * fp8_large_buffer(cols, split, block) + 2 * cols * 4);
 }
 
 /* ---- gemm_small.cuh ---- */

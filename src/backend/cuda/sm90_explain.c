@@ -13,6 +13,8 @@ static void describe_version(const fp8_sm90_version *v, float estimate, const fp
     char parts[64] = "";
     if (v->small && v->split > 1)
         snprintf(parts, sizeof parts, ", k split among %d blocks", v->split);
+    else if (v->slices > 1)
+        snprintf(parts, sizeof parts, ", k split among %d blocks", v->slices);
     else if (!v->small && v->down * v->across > 1)
         snprintf(parts, sizeof parts, ", clusters of %dx%d", v->down, v->across);
     const bool last = estimate >= FP8_SM90_LAST_RESORT;

@@ -63,11 +63,12 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
                                fp8_error *err)
 {
     const int32_t down = up(p->m, v->rows * v->down), across = up(p->n, v->cols * v->across);
-    const int32_t cluster = v->down * v->across, group = group_of(v, p, down);
+    const int32_t cluster = v->down * v->across * v->slices, group = group_of(v, p, down);
     const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
+    const bool by_bulk = v->slices == 1 && stores_by_bulk(p, m);
     fp8_large_args a = {
         .scales = m->scales,
-        .y_plain = stores_by_bulk(p, m) ? NULL : m->y,
+        .y_plain = by_bulk ? NULL : m->y,
         .y_stride = m->y_stride,
         .m = p->m,
         .n = p->n,
@@ -82,9 +83,10 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {
-        .grid = {(uint32_t)((tiles < most ? tiles : most) * cluster)},
+        .grid = {(uint32_t)((v->slices > 1 || tiles < most ? tiles : most) * cluster)},
         .threads = FP8_LARGE_THREADS,
-        .shared_bytes = (uint32_t)fp8_large_shared(v->rows, v->cols, v->stages, v->split, v->block),
+        .shared_bytes =
+            (uint32_t)fp8_large_shared(v->rows, v->cols, v->stages, v->slices, v->split, v->block),
         .cluster = (uint32_t)cluster,
         .dependent = true,
     };
@@ -92,7 +94,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, NEXT_TOO, &a.x, err));
     FP8_TRY(
         map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, NEXT_TOO, &a.w, err));
-    if (stores_by_bulk(p, m))
+    if (by_bulk)
         FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
     if (v->block)
         FP8_TRY(map_scales(device, p, &m->scales, v->rows, &a.x_scales, err));

@@ -8,7 +8,8 @@
  * A cluster of CM x CN blocks works on so many neighbouring tiles: blocks of a row of tiles share
  * X, those of a column share W. Each asks for its part of both, and the copy goes to all that need
  * it.
- *   1 warp   producer: a ring of ST stages (X BM x 128, W BN x 128) by bulk copies
+ *   2 warps  producers of a ring of ST stages by bulk copies: one of W (BN x 128), one of X (BM x
+ *            128), so that X, once it is there, need not wait for what was asked of W before
  *   8 warps  two groups; SPLIT says what each computes: half the rows; every second k block (BM is
  *            64; they exchange half of their sums at the end); or every second tile (FAST)
  * ROWS: the second group starts some k blocks late and shares nothing but the ring with the first,
@@ -31,7 +32,7 @@ struct no {
     static constexpr bool value = false;
 };
 
-template <int BM, int BN, int ST, int CM, int CN, int SPLIT, int SUMS, bool AHEAD>
+template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
 struct large_cfg {
     static constexpr bool BLOCK = SUMS == FP8_SUMS_BLOCK, FAST = SUMS == FP8_SUMS_FAST;
     /* of a group: rows, m64 tiles, columns that it stores */
@@ -46,57 +47,180 @@ struct large_cfg {
     static constexpr int EDGE = BN % 32 ? 16 : 32;
     static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
     static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
-    static_assert(fp8_large_shared(BM, BN, ST, SPLIT, BLOCK) <= FP8_SHARED_MOST, "shared memory");
+    /* Of the sums of a tile where slices of K meet: bytes of a row, and from one sender's to the
+     * next one's in the block that adds them. */
+    static constexpr int PITCH = fp8_large_pitch(BN), SENT = (BM + SLICES - 1) / SLICES * PITCH;
+    static_assert(fp8_large_shared(BM, BN, ST, SLICES, SPLIT, BLOCK) <= FP8_SHARED_MOST,
+                  "shared memory");
+    static_assert(SLICES == 1 || (CM * CN == 1 && ST < 16 && SPLIT != FP8_LARGE_TILES &&
+                                  BM * PITCH + (2 * BN + BM) * 4 <= ST * (A + B)),
+                  "the ring holds the sums of a tile");
     static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0 && GN % SLAB == 0 && GM % 64 == 0 &&
                       ST <= 16,
                   "parts of a tile");
     static_assert(SPLIT != FP8_LARGE_DEPTH || (MT == 1 && ST % 2 == 0),
                   "a stage belongs to one group");
-    static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
     static_assert(FAST || SPLIT != FP8_LARGE_TILES,
                   "additions need the other group's products beside them");
+    static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
 };
 
-template <int BM, int BN, int ST, int CM, int CN, int SPLIT, int SUMS, bool AHEAD>
+/* Slices of K: in shared memory, a block's own sums of a tile, then the scales of its columns,
+ * their biases, and the scales of its rows. */
+template <int BM, int BN, int PITCH> struct joined_tile {
+    uint8_t *sums;
+    __device__ float *col_scales() const
+    {
+        return (float *)(sums + BM * PITCH);
+    }
+    __device__ float *biases() const
+    {
+        return col_scales() + BN;
+    }
+    __device__ float *row_scales() const
+    {
+        return col_scales() + 2 * BN;
+    }
+};
+
+/* Four columns of a row of Y, from column n on. */
+DEV void store_four(const fp8_large_args &a, int m, int n, float4 v, bool whole)
+{
+    const int64_t at = m * a.y_stride + n;
+    const uint32_t lo = half2_of(a.y_dtype, v.x, v.y), hi = half2_of(a.y_dtype, v.z, v.w);
+    if (a.y_dtype == FP8_F32) {
+        float *y = (float *)a.y_plain + at;
+        const float one[4] = {v.x, v.y, v.z, v.w};
+        if (whole)
+            *(float4 *)y = v;
+        else
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (n + i < a.n)
+                    y[i] = one[i];
+    } else {
+        uint16_t *y = (uint16_t *)a.y_plain + at;
+        if (whole)
+            *(uint2 *)y = make_uint2(lo, hi);
+        else
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (n + i < a.n)
+                    y[i] = (uint16_t)((i < 2 ? lo : hi) >> i % 2 * 16);
+    }
+}
+
+/* Rows first..first + count - 1 of a tile: the sums of all slices, this block's among them, by
+ * rank; scaled and stored. By 256 threads. */
+template <int BM, int BN, int SLICES, class c>
+DEV void store_joined(const fp8_large_args &a, const joined_tile<BM, BN, c::PITCH> &tile,
+                      const uint8_t *received, int rank, int first, int count, int m0, int n0)
+{
+    constexpr int FOURS = BN / 4;
+    const int bytes = a.y_dtype == FP8_F32 ? 4 : 2;
+    const bool aligned = ((uintptr_t)a.y_plain | (uint64_t)(a.y_stride * bytes)) % (4 * bytes) == 0;
+    const bool bias = a.scales.bias != NULL;
+    const uint8_t *from[SLICES];
+#pragma unroll
+    for (int q = 0; q < SLICES; q++)
+        from[q] = q == rank ? tile.sums + first * c::PITCH : received + (q - (q > rank)) * c::SENT;
+    constexpr bool SAME = 256 % FOURS == 0; /* columns of a thread */
+    const int col0 = threadIdx.x % FOURS * 4;
+    const float4 w0 = *(const float4 *)(tile.col_scales() + col0),
+                 b0 = *(const float4 *)(tile.biases() + col0);
+    constexpr int MOST = (c::SENT / c::PITCH * FOURS + 255) / 256, STEP = MOST < 4 ? MOST : 4;
+#pragma unroll 1
+    for (int i0 = threadIdx.x; i0 < count * FOURS; i0 += 256 * STEP) {
+        float4 y[STEP]; /* all before the first store */
+#pragma unroll
+        for (int k = 0; k < STEP; k++) {
+            const int i = min(i0 + 256 * k, count * FOURS - 1), row = i / FOURS,
+                      col = i % FOURS * 4;
+            float4 s = *(const float4 *)(from[0] + row * c::PITCH + col * 4);
+#pragma unroll
+            for (int q = 1; q < SLICES; q++) {
+                const float4 f = *(const float4 *)(from[q] + row * c::PITCH + col * 4);
+                s.x += f.x;
+                s.y += f.y;
+                s.z += f.z;
+                s.w += f.w;
+            }
+            const float4 w = SAME ? w0 : *(const float4 *)(tile.col_scales() + col),
+                         b = SAME ? b0 : *(const float4 *)(tile.biases() + col);
+            const float x = tile.row_scales()[first + row];
+            y[k] = make_float4(x * (s.x * w.x), x * (s.y * w.y), x * (s.z * w.z), x * (s.w * w.w));
+            if (bias)
+                y[k] = make_float4(fmaf(x, s.x * w.x, b.x), fmaf(x, s.y * w.y, b.y),
+                                   fmaf(x, s.z * w.z, b.z), fmaf(x, s.w * w.w, b.w));
+        }
+#pragma unroll
+        for (int k = 0; k < STEP; k++) {
+            const int i = i0 + 256 * k, row = i / FOURS, n = n0 + i % FOURS * 4;
+            if (i < count * FOURS && n < a.n)
+                store_four(a, m0 + first + row, n, y[k], aligned && n + 4 <= a.n);
+        }
+    }
+}
+
+template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
 DEV void large_body(const fp8_large_args &a)
 {
-    using c = large_cfg<BM, BN, ST, CM, CN, SPLIT, SUMS, AHEAD>;
+    using c = large_cfg<BM, BN, ST, CM, CN, SLICES, SPLIT, SUMS, AHEAD>;
     constexpr bool BLOCK = c::BLOCK, FAST = c::FAST;
     constexpr int MT = c::MT, GN = c::GN, CL = CM * CN;
     extern __shared__ __align__(1024) uint8_t sm[];
     const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
-    const int kb = (a.k + 127) / 128;
+    const int slice = SLICES > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0;
+    const int all_kb = (a.k + 127) / 128, kb0 = all_kb * slice / SLICES;
+    int kb = all_kb * (slice + 1) / SLICES - kb0; /* k blocks, from kb0 on */
+    /* Not in a uniform register: the additions of BLOCK would then read the scales once a value
+     * instead of once a pair, which takes 10 % more time with 128x128 tiles. */
+    asm volatile("" : "+r"(kb));
     const int tiles = a.down * a.across; /* of a cluster */
     const int rank = CL > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0, rm = rank % CM,
               rn = rank / CM; /* place in the cluster: down, across */
-    const int cid = (int)blockIdx.x / CL, clusters = (int)gridDim.x / CL;
+    const int cid = (int)blockIdx.x / (CL * SLICES), clusters = (int)gridDim.x / (CL * SLICES);
     const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0), ring_b = ring + ST * c::A,
                    staging = ring_b + ST * c::B;
-    const uint32_t ring_sf = staging + 4 * c::BUFFER;
-    float4 *swap = (float4 *)(sm + ST * (c::A + c::B + 2 * c::SF) + 4 * c::BUFFER);
-    float *cols =
-        (float *)((uint8_t *)swap + c::SWAP); /* channel scales of the tile, a copy per group */
-    const uint32_t bars = smem_u32(cols) + 2 * BN * 4;
+    constexpr int OUT = SLICES > 1 ? 0 : 4 * c::BUFFER;
+    const uint32_t ring_sf = staging + OUT;
+    float4 *swap = (float4 *)(sm + ST * (c::A + c::B + 2 * c::SF) + OUT);
+    uint8_t *after = (uint8_t *)swap + c::SWAP;
+    float *cols = (float *)after; /* channel scales of the tile, a copy per group; or the sums of
+                                     other slices */
+    const uint32_t bars = smem_u32(after) + (SLICES > 1 ? (SLICES - 1) * c::SENT : 2 * BN * 4);
+    const uint32_t arrived = bars + 2 * ST * 8; /* sums of other slices */
     auto full = [&](int s) { return bars + s * 8; };
     auto empty = [&](int s) { return bars + (ST + s) * 8; };
     if (ring & 1023)
         __trap();
-    if (tid == 256) {
-        tma_prefetch_map(&a.x);
+    if (tid == 288) {
         tma_prefetch_map(&a.w);
+        tma_prefetch_map(&a.x);
         tma_prefetch_map(&a.y);
     }
-    if (warp == 0 && lane < ST) {
-        mbar_init(full(lane), 1);
-        mbar_init(empty(lane), c::RELEASES * c::PEERS);
+    if (warp == 8) {
+        const uint32_t lead = elect_one(); /* a lane each would take a loop of moves each */
+#pragma unroll
+        for (int i = 0; i < ST; i++) {
+            mbar_init_if(lead, full(i), 2);
+            mbar_init_if(lead, empty(i), c::RELEASES * c::PEERS);
+        }
+        if (SLICES > 1)
+            mbar_init_if(lead, arrived, 1);
         mbar_init_fence();
         fence_async_smem();
+        __syncwarp();
     }
-    __syncthreads();
-    if (CL > 1) {
+    if (CL > 1) { /* others copy into this block */
         cluster_arrive();
         cluster_wait();
-    }
+    } else if (warp == 8) /* nobody waits for the copies */
+        bar_named_arrive(0, FP8_LARGE_THREADS);
+    else
+        bar_named(0, FP8_LARGE_THREADS);
+    if (SLICES > 1)
+        cluster_arrive_relaxed();
     /* Groups of a.group row tiles, M fastest inside a group. */
     auto place = [&](int t, int &m0, int &n0) {
         const int g = fp8_divide(t, a.per), in = t - g * a.per.d;
@@ -105,69 +229,79 @@ DEV void large_body(const fp8_large_args &a)
         m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
         n0 = (across * CN + rn) * BN;
     };
-    auto swizzle =
-        [](int row) { /* of the buffers of the epilogue */
-        return c::SLAB == 64   ? row % 8
-               : c::SLAB == 32 ? row / 2 % 4
-               : c::SLAB == 16 ? row / 4 % 2
-                               : 0; /* an odd number of 16 bytes */
+    auto swizzle = [](int row) { /* of the buffers of the epilogue */
+                                 return c::SLAB == 64   ? row % 8
+                                        : c::SLAB == 32 ? row / 2 % 4
+                                        : c::SLAB == 16 ? row / 4 % 2
+                                                        : 0; /* an odd number of 16 bytes */
     };
     pdl_launch();
-    if (warp >= 8) { /* ---- producer ---- */
+    if (warp >= 8) { /* ---- producers: all lanes, see mbar_expect_tx_if ---- */
         reg_dec<24>();
-        if (warp == 8) { /* all lanes: see mbar_expect_tx_if */
-            const uint32_t lead = elect_one();
-            int slot = 0;
-            uint32_t ph = 1;
-            const uint16_t column =
-                (uint16_t)(((1 << CM) - 1)
-                           << (CM * rn)); /* the CTAs that share this one's W, and its X */
+        const uint32_t lead = elect_one();
+        int slot = 0, t = cid, m0, n0;
+        uint32_t ph = 1;
+        auto next = [&] {
+            if (++slot == ST) {
+                slot = 0;
+                ph ^= 1;
+            }
+        };
+        place(t, m0, n0);
+        if (warp == 8) {
+            /* W, which does not depend on the kernel before: the first ring of it no faster than an
+             * SM's share of what the memory gives, since X would queue behind it. */
+            constexpr uint32_t AT_ONCE = 2, PACE = 32; /* stages, bytes a clock */
+            const uint32_t begin = clocks();
+            const uint16_t column = (uint16_t)(((1 << CM) - 1) << (CM * rn)); /* of the cluster */
+            for (;;) {
+                for (int k = 0; k < kb; k++, next()) {
+                    const uint32_t i = (uint32_t)k;
+                    while (t == cid && i >= AT_ONCE && i < ST &&
+                           clocks() - begin < i * (c::B / PACE)) {
+                    }
+                    mbar_wait(empty(slot), ph);
+                    mbar_expect_tx_if(lead, full(slot), c::B);
+                    if (CM == 1)
+                        tma_2d_if(lead, ring_b + slot * c::B, &a.w, (kb0 + k) * 128, n0,
+                                  full(slot));
+                    else
+                        tma_2d_mc_if(lead, ring_b + slot * c::B + rm * (c::B / CM), &a.w,
+                                     (kb0 + k) * 128, n0 + rm * (BN / CM), full(slot), column);
+                }
+                if ((t += clusters) >= tiles)
+                    break;
+                place(t, m0, n0);
+                pdl_wait(); /* X goes before W of a second tile */
+            }
+        } else if (warp == 9) { /* X, by a warp of its own, so that it never queues behind W */
             uint16_t row = 0;
             for (int i = 0; i < CN; i++)
                 row = (uint16_t)(row | 1 << (rm + CM * i));
-            auto load_w = [&](int s, int k, int n0) {
-                mbar_expect_tx_if(lead, full(s), c::A + c::B + c::SF);
-                if (CM == 1)
-                    tma_2d_if(lead, ring_b + s * c::B, &a.w, k * 128, n0, full(s));
-                else
-                    tma_2d_mc_if(lead, ring_b + s * c::B + rm * (c::B / CM), &a.w, k * 128,
-                                 n0 + rm * (BN / CM), full(s), column);
-            };
-            auto load_x = [&](int s, int k, int m0) {
-                if (CN == 1)
-                    tma_2d_if(lead, ring + s * c::A, &a.x, k * 128, m0, full(s));
-                else
-                    tma_2d_mc_if(lead, ring + s * c::A + rn * (c::A / CN), &a.x, k * 128,
-                                 m0 + rn * (BM / CN), full(s), row);
-                if (BLOCK)
-                    tma_2d_if(lead, ring_sf + (s + (ph ^ 1) * ST) * c::SF, &a.x_scales, m0, k,
-                              full(s));
-            };
-            int early = 0, m0, n0; /* the first stages of W are asked for before X may be */
-            if (cid < tiles) {
-                place(cid, m0, n0);
-                for (early = min(ST, kb); slot < early; slot++)
-                    load_w(slot, slot, n0);
-                slot = 0;
-            }
-            pdl_wait();
-            for (int t = cid; t < tiles; t += clusters) {
-                place(t, m0, n0);
-                for (int k = 0; k < kb; k++) {
+            pdl_wait_with(bars | (uint32_t)m0);
+            for (;;) {
+                for (int k = 0; k < kb; k++, next()) {
                     mbar_wait(empty(slot), ph);
-                    if (early)
-                        early--;
+                    mbar_expect_tx_if(lead, full(slot), c::A + c::SF);
+                    if (CN == 1)
+                        tma_2d_if(lead, ring + slot * c::A, &a.x, (kb0 + k) * 128, m0, full(slot));
                     else
-                        load_w(slot, k, n0);
-                    load_x(slot, k, m0);
-                    if (++slot == ST) {
-                        slot = 0;
-                        ph ^= 1;
-                    }
+                        tma_2d_mc_if(lead, ring + slot * c::A + rn * (c::A / CN), &a.x,
+                                     (kb0 + k) * 128, m0 + rn * (BM / CN), full(slot), row);
+                    if (BLOCK)
+                        tma_2d_if(lead, ring_sf + (slot + (ph ^ 1) * ST) * c::SF, &a.x_scales, m0,
+                                  kb0 + k, full(slot));
                 }
+                if ((t += clusters) >= tiles)
+                    break;
+                place(t, m0, n0);
             }
         }
         __syncwarp();
+        if (SLICES > 1) {
+            cluster_wait();
+            cluster_arrive_relaxed();
+        }
     } else { /* ---- consumers ---- */
         reg_inc<240>();
         const int wg = warp / 4, w = warp % 4, t128 = tid % 128;
@@ -227,6 +361,7 @@ DEV void large_body(const fp8_large_args &a)
         for (int t = cid + (TURNS == 2 ? wg * clusters : 0); t < tiles; t += TURNS * clusters) {
             int m0, n0;
             place(t, m0, n0);
+            const int tile_m0 = m0;
             if (SPLIT == FP8_LARGE_ROWS)
                 m0 += wg * c::GM;
             const int n1 =
@@ -239,9 +374,18 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const int r = row0 + h * 64 + e * 8;
-                    rs[h][e] = !BLOCK && r < a.m ? a.scales.x[r * a.scales.x_step] : 1.0f;
+                    rs[h][e] =
+                        !BLOCK && SLICES == 1 && r < a.m ? a.scales.x[r * a.scales.x_step] : 1.0f;
                 }
-            if (!BLOCK) {
+            float scale = 1, bias = 0, row_scale = 1; /* slices: of column and row tid */
+            if (SLICES > 1) {
+                if (tid < BN && n0 + tid < a.n) {
+                    scale = BLOCK ? 1.0f : __ldg(a.scales.w + n0 + tid);
+                    bias = a.scales.bias ? __ldg(a.scales.bias + n0 + tid) : 0.0f;
+                }
+                if (!BLOCK && tid < BM && tile_m0 + tid < a.m)
+                    row_scale = a.scales.x[(tile_m0 + tid) * a.scales.x_step];
+            } else if (!BLOCK) {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const int col = t128 + 128 * i;
@@ -257,7 +401,7 @@ DEV void large_body(const fp8_large_args &a)
             float sfw[WB]; /* lane i: scale of W for k block i of the current 32 */
 #pragma unroll
             for (int b = 0; b < WB; b++) /* the last tiles of a cluster may lie outside */
-                sfw_p[b] = a.scales.w + (size_t)(min(n0 + 128 * b, a.n - 1) / 128) * kb;
+                sfw_p[b] = a.scales.w + (size_t)(min(n0 + 128 * b, a.n - 1) / 128) * all_kb + kb0;
             auto wait_full =
                 [&](int k) { /* the scales of W are asked for before the wait */
                 if (BLOCK && k % 32 < STEP)
@@ -284,9 +428,9 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                 for (int i = 0; i < R; i++) {
                     const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
-                    to[i] = BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + i % 4 / 2] : s[i % 4 / 2],
-                                         to[i])
-                                  : to[i] + d[i];
+                    to[i] =
+                        BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + i % 4 / 2] : s[i % 4 / 2], to[i])
+                              : to[i] + d[i];
                 }
             };
             if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
@@ -408,139 +552,191 @@ DEV void large_body(const fp8_large_args &a)
                         acc[0][i + e] = half(wg, i + e) + g[e];
                 }
             }
-            /* epilogue: the groups share nothing, so they may drift apart by as many k blocks as
-             * the ring holds */
-            float *my_cols = cols + wg * BN;
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const int col = t128 + 128 * i;
-                if (col < GN)
-                    my_cols[col] = cs[i];
-            }
-            bar_named(1 + wg, 128);
-            /* Element (row lane / 4 + 8 e, column 2 (lane % 4) + i) of 8 columns, h of the rows. */
-            auto value = [&](bool with_bias, int h, int columns, int e, int i, float s, float b) {
-                const float sum = acc[h][columns * 4 + 2 * e + i] * s;
-                return with_bias ? fmaf(rs[h][e], sum, b) : rs[h][e] * sum;
-            };
-            auto bias_of = [&](bool with_bias, int col) {
-                return with_bias && n1 + col < a.n ? __ldg(a.scales.bias + n1 + col) : 0.0f;
-            };
-            /* Instances: a branch inside would keep the columns from overlapping. */
-            auto epilogue = [&](auto with_bias, auto in_f16) {
-                constexpr bool BIAS = decltype(with_bias)::value;
-                constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
+            if constexpr (SLICES > 1) {
+                /* The sums of all slices meet, each block's part of the rows. */
+                const joined_tile<BM, BN, c::PITCH> tile = {sm};
+                const int rows = min(BM, a.m - tile_m0), first = rows * slice / SLICES,
+                          count = rows * (slice + 1) / SLICES - first;
+                if (SPLIT == FP8_LARGE_ROWS)
+                    bar_named(6, 256); /* nothing is read from the ring any more */
+                cluster_wait();
+                if (tid == 0 && count)
+                    mbar_expect_tx(arrived, (uint32_t)((SLICES - 1) * count * c::PITCH));
+                const int row = (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) + w * 16 + lane / 4,
+                          col = (SPLIT == FP8_LARGE_DEPTH ? wg * GN : 0) + 2 * (lane % 4);
 #pragma unroll
                 for (int h = 0; h < MT; h++)
 #pragma unroll
-                    for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
-                        const uint32_t to = stage_d + buffer * c::BUFFER;
-                        constexpr int G = c::SLAB / 8;
-                        float2 scale[G]; /* all before the first store: the
-                                            assembler keeps the order of
-                                            shared accesses */
+                    for (int i = 0; i < GN / 8; i++)
 #pragma unroll
-                        for (int g = 0; g < G; g++)
-                            scale[g] = *(const float2 *)(my_cols + slab * c::SLAB + g * 8 +
-                                                         2 * (lane % 4));
+                        for (int e = 0; e < 2; e++)
+                            *(float2 *)(tile.sums + (row + h * 64 + 8 * e) * c::PITCH +
+                                        (col + 8 * i) * 4) =
+                                make_float2(acc[h][4 * i + 2 * e], acc[h][4 * i + 2 * e + 1]);
+                if (tid < BN) {
+                    tile.col_scales()[tid] = scale;
+                    tile.biases()[tid] = bias;
+                }
+                if (tid < BM)
+                    tile.row_scales()[tid] = row_scale;
+                fence_async_smem();
+                bar_named(6, 256);
+                if (lane < SLICES && lane != slice) { /* an eighth of what block `lane` adds */
+                    const int from = rows * lane / SLICES, all = rows * (lane + 1) / SLICES - from,
+                              part = all * warp / 8, sent = all * (warp + 1) / 8 - part;
+                    if (sent)
+                        bulk_to_cta(
+                            mapa(smem_u32(after) + (uint32_t)((slice - (slice > lane)) * c::SENT +
+                                                              part * c::PITCH),
+                                 (uint32_t)lane),
+                            ring + (uint32_t)((from + part) * c::PITCH),
+                            (uint32_t)(sent * c::PITCH), mapa(arrived, (uint32_t)lane));
+                }
+                __syncwarp();
+                if (count)
+                    mbar_wait_cluster(arrived, 0);
+                cluster_arrive_relaxed(); /* all that was sent here is here */
+                store_joined<BM, BN, SLICES, c>(a, tile, after, slice, first, count, tile_m0, n0);
+            } else {
+                /* epilogue: the groups share nothing, so they may drift apart by as many k blocks
+                 * as the ring holds */
+                float *my_cols = cols + wg * BN;
 #pragma unroll
-                        for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8, or two */
-                            const int pair = g + 1 < G ? 2 : 1;
-                            uint32_t o[4];
-#pragma unroll
-                            for (int i = 0; i < pair; i++) {
-                                const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
-                                          at = slab * c::SLAB / 8 + g + i;
-                                const float2 s = scale[g + i];
-                                const float b0 = bias_of(BIAS, col), b1 = bias_of(BIAS, col + 1);
-#pragma unroll
-                                for (int e = 0; e < 2; e++)
-                                    o[2 * i + e] =
-                                        half2_of(DTYPE, value(BIAS, h, at, e, 0, s.x, b0),
-                                                 value(BIAS, h, at, e, 1, s.y, b1));
-                            }
-                            const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
-                                      in = g + lane / 16; /* row in the m64 tile, 8
-                                                             columns in the slab */
-                            const uint32_t at =
-                                to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16);
-                            if (pair == 2)
-                                stmatrix4(at, o[0], o[1], o[2], o[3]);
-                            else
-                                stmatrix2(at, o[0], o[1]);
-                        }
-                        const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
-                        if (t128 == 0)
-                            bulk_wait_read(); /* the other buffer was stored:
-                                                 after the barrier it may be
-                                                 written */
-                        fence_async_smem();
-                        bar_named(1 + wg, 128);
-                        if (!a.y_plain) {
-                            if (t128 == 0 && n2 < a.n && m1 < a.m) {
-                                tma_store_2d(&a.y, to, n2, m1);
-                                bulk_commit();
-                            }
-                        } else {
-#pragma unroll 1
-                            for (int i = t128; i < 64 * c::SLAB; i += 128) {
-                                const int row = i / c::SLAB, col = i % c::SLAB,
-                                          at = (col / 8) ^ swizzle(row);
-                                if (m1 + row < a.m && n2 + col < a.n)
-                                    ((uint16_t *)a.y_plain)[(m1 + row) * a.y_stride + n2 + col] =
-                                        *(const uint16_t *)(sm + (to - ring) + row * (c::SLAB * 2) +
-                                                            at * 16 + col % 8 * 2);
-                            }
-                        }
-                    }
-            };
-            /* Four lanes store 32 bytes of a row, as the sums lie. */
-            auto store_floats = [&] {
-                const bool bias = a.scales.bias != NULL,
-                           pairs = ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 4) % 8 == 0;
-#pragma unroll
-                for (int at = 0; at < GN / 8; at++) {
-                    const int col = at * 8 + 2 * (lane % 4), n = n1 + col;
-                    const float2 s = *(const float2 *)(my_cols + col);
-                    const float b0 = bias_of(bias, col), b1 = bias_of(bias, col + 1);
+                for (int i = 0; i < 2; i++) {
+                    const int col = t128 + 128 * i;
+                    if (col < GN)
+                        my_cols[col] = cs[i];
+                }
+                bar_named(1 + wg, 128);
+                /* Element (row lane / 4 + 8 e, column 2 (lane % 4) + i) of 8 columns, h of the
+                 * rows. */
+                auto value =
+                    [&](bool with_bias, int h, int columns, int e, int i, float s, float b) {
+                    const float sum = acc[h][columns * 4 + 2 * e + i] * s;
+                    return with_bias ? fmaf(rs[h][e], sum, b) : rs[h][e] * sum;
+                };
+                auto bias_of = [&](bool with_bias, int col) {
+                    return with_bias && n1 + col < a.n ? __ldg(a.scales.bias + n1 + col) : 0.0f;
+                };
+                /* Instances: a branch inside would keep the columns from overlapping. */
+                auto epilogue = [&](auto with_bias, auto in_f16) {
+                    constexpr bool BIAS = decltype(with_bias)::value;
+                    constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
 #pragma unroll
                     for (int h = 0; h < MT; h++)
 #pragma unroll
-                        for (int e = 0; e < 2; e++) {
-                            const int m = row0 + h * 64 + e * 8;
-                            const float v0 = value(bias, h, at, e, 0, s.x, b0),
-                                        v1 = value(bias, h, at, e, 1, s.y, b1);
-                            float *y = (float *)a.y_plain + m * a.y_stride + n;
-                            if (m < a.m && n + 1 < a.n && pairs)
-                                *(float2 *)y = make_float2(v0, v1);
-                            else if (m < a.m && n < a.n) {
-                                y[0] = v0;
-                                if (n + 1 < a.n)
-                                    y[1] = v1;
+                        for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
+                            const uint32_t to = stage_d + buffer * c::BUFFER;
+                            constexpr int G = c::SLAB / 8;
+                            float2 scale[G]; /* all before the first store: the
+                                                assembler keeps the order of
+                                                shared accesses */
+#pragma unroll
+                            for (int g = 0; g < G; g++)
+                                scale[g] = *(const float2 *)(my_cols + slab * c::SLAB + g * 8 +
+                                                             2 * (lane % 4));
+#pragma unroll
+                            for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8, or two */
+                                const int pair = g + 1 < G ? 2 : 1;
+                                uint32_t o[4];
+#pragma unroll
+                                for (int i = 0; i < pair; i++) {
+                                    const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
+                                              at = slab * c::SLAB / 8 + g + i;
+                                    const float2 s = scale[g + i];
+                                    const float b0 = bias_of(BIAS, col),
+                                                b1 = bias_of(BIAS, col + 1);
+#pragma unroll
+                                    for (int e = 0; e < 2; e++)
+                                        o[2 * i + e] =
+                                            half2_of(DTYPE, value(BIAS, h, at, e, 0, s.x, b0),
+                                                     value(BIAS, h, at, e, 1, s.y, b1));
+                                }
+                                const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
+                                          in = g + lane / 16; /* row in the m64 tile, 8
+                                                                 columns in the slab */
+                                const uint32_t at =
+                                    to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16);
+                                if (pair == 2)
+                                    stmatrix4(at, o[0], o[1], o[2], o[3]);
+                                else
+                                    stmatrix2(at, o[0], o[1]);
+                            }
+                            const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
+                            if (t128 == 0)
+                                bulk_wait_read(); /* the other buffer was stored:
+                                                     after the barrier it may be
+                                                     written */
+                            fence_async_smem();
+                            bar_named(1 + wg, 128);
+                            if (!a.y_plain) {
+                                if (t128 == 0 && n2 < a.n && m1 < a.m) {
+                                    tma_store_2d(&a.y, to, n2, m1);
+                                    bulk_commit();
+                                }
+                            } else {
+#pragma unroll 1
+                                for (int i = t128; i < 64 * c::SLAB; i += 128) {
+                                    const int row = i / c::SLAB, col = i % c::SLAB,
+                                              at = (col / 8) ^ swizzle(row);
+                                    if (m1 + row < a.m && n2 + col < a.n)
+                                        ((uint16_t *)
+                                             a.y_plain)[(m1 + row) * a.y_stride + n2 + col] =
+                                            *(const uint16_t *)(sm + (to - ring) +
+                                                                row * (c::SLAB * 2) + at * 16 +
+                                                                col % 8 * 2);
+                                }
                             }
                         }
-                }
-            };
-            if (a.y_dtype == FP8_F32)
-                store_floats();
-            else if (a.y_dtype == FP8_F16 && a.scales.bias)
-                epilogue(yes{}, yes{});
-            else if (a.y_dtype == FP8_F16)
-                epilogue(no{}, yes{});
-            else if (a.scales.bias)
-                epilogue(yes{}, no{});
-            else
-                epilogue(no{}, no{});
+                };
+                /* Four lanes store 32 bytes of a row, as the sums lie. */
+                auto store_floats = [&] {
+                    const bool bias = a.scales.bias != NULL,
+                               pairs = ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 4) % 8 == 0;
+#pragma unroll
+                    for (int at = 0; at < GN / 8; at++) {
+                        const int col = at * 8 + 2 * (lane % 4), n = n1 + col;
+                        const float2 s = *(const float2 *)(my_cols + col);
+                        const float b0 = bias_of(bias, col), b1 = bias_of(bias, col + 1);
+#pragma unroll
+                        for (int h = 0; h < MT; h++)
+#pragma unroll
+                            for (int e = 0; e < 2; e++) {
+                                const int m = row0 + h * 64 + e * 8;
+                                const float v0 = value(bias, h, at, e, 0, s.x, b0),
+                                            v1 = value(bias, h, at, e, 1, s.y, b1);
+                                float *y = (float *)a.y_plain + m * a.y_stride + n;
+                                if (m < a.m && n + 1 < a.n && pairs)
+                                    *(float2 *)y = make_float2(v0, v1);
+                                else if (m < a.m && n < a.n) {
+                                    y[0] = v0;
+                                    if (n + 1 < a.n)
+                                        y[1] = v1;
+                                }
+                            }
+                    }
+                };
+                if (a.y_dtype == FP8_F32)
+                    store_floats();
+                else if (a.y_dtype == FP8_F16 && a.scales.bias)
+                    epilogue(yes{}, yes{});
+                else if (a.y_dtype == FP8_F16)
+                    epilogue(no{}, yes{});
+                else if (a.scales.bias)
+                    epilogue(yes{}, no{});
+                else
+                    epilogue(no{}, no{});
+            }
             if (TURNS == 2)
                 skip(kb);
         }
-        if (t128 == 0)
-            bulk_wait_all();
+        if (SLICES == 1 && t128 == 0) /* the stores themselves are done before the kernel is */
+            bulk_wait_read();
     }
-    if (CL > 1) {
+    if (CL > 1) /* the peer may still arrive on this CTA's barriers */
         cluster_arrive();
+    if (CL > 1 || SLICES > 1)
         cluster_wait();
-    } /* the peer may still arrive on this CTA's barriers */
 }
 
 #endif

@@ -74,6 +74,12 @@ DEV void mbar_wait_cluster(uint32_t bar, uint32_t parity)
     } while (!ok);
 }
 
+DEV uint32_t clocks() /* of this SM, modulo 2^32 */
+{
+    uint32_t c;
+    asm volatile("mov.u32 %0, %%clock;" : "=r"(c)::"memory");
+    return c;
+}
 DEV void st_shared(uint32_t addr, uint4 v)
 {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y),
