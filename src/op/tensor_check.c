@@ -40,7 +40,7 @@ static bool find_extent(const fp8_tensor *t, fp8_extent *e)
            !__builtin_add_overflow(high, bytes - 1, &high) &&
            !__builtin_add_overflow(llabs(across), bytes, &e->span_bytes) &&
            !__builtin_add_overflow(base, low, &e->first) && (e->first < 0) == (base < 0) &&
-           !__builtin_add_overflow(base, high, &e->last);
+           !__builtin_add_overflow(base, high, &e->last) && (e->last < 0) == (base < 0);
 }
 
 static fp8_extent none_of(const char *name)
@@ -115,7 +115,7 @@ static bool interleave(const fp8_extent *a, const fp8_extent *b)
         return false;
     int64_t shift = ((int64_t)b->first - a->first) % step; /* b's row start after a's */
     shift = shift < 0 ? shift + step : shift;
-    return shift >= a->span_bytes && shift + b->span_bytes <= step;
+    return shift >= a->span_bytes && b->span_bytes <= step - shift;
 }
 
 fp8_status fp8_check_extents(const fp8_extent *a, const fp8_extent *b, fp8_error *err)

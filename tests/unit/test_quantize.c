@@ -495,6 +495,9 @@ static void shapes_and_strides_are_checked(void **state)
     r = right_call(FP8_E_SHAPE, "does not fit in memory");
     r.x.stride[0] = INT64_MAX / 2;
     check_refusal(r);
+    r = right_call(FP8_E_SHAPE, "does not fit in memory"); /* ends past the last address */
+    r.x.data = (void *)(UINTPTR_MAX - 3);
+    check_refusal(r);
     r = right_call(FP8_E_ARGUMENT, "data is NULL");
     r.x.data = NULL;
     check_refusal(r);
@@ -512,6 +515,14 @@ static void shapes_and_strides_are_checked(void **state)
     check_refusal(r);
     r = right_call(FP8_E_STRIDE, "x and scales overlap");
     r.scales.data = x_data;
+    check_refusal(r);
+    r = right_call(FP8_E_STRIDE, "x and scales overlap"); /* ends that add up to 2^63 and more */
+    r.desc.grid = (fp8_grid){0, 1};
+    r.x = (fp8_tensor){NULL, FP8_F32, 2, {2, 4}, {(int64_t)1 << 60, 1}};
+    r.x.data = (void *)((uintptr_t)out_data + ((uintptr_t)1 << 60));
+    r.codes.shape[0] = 2;
+    r.scales = fp8_matrix(out_data + 64, FP8_F32, 1, 4);
+    r.scales.stride[1] = (int64_t)1 << 59;
     check_refusal(r);
     r = right_call(FP8_OK, NULL); /* codes and their scale side by side, row by row */
     r.codes.stride[0] = 8;
