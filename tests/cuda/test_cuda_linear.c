@@ -150,6 +150,23 @@ static fp8_linear *create_blocks(const fp8_context *ctx)
     return linear;
 }
 
+/* Of MXFP8: a weight [SIDE, SIDE] with 1x32 scales, and X that is quantized likewise. */
+static fp8_linear *create_mxfp8(const fp8_context *ctx)
+{
+    static uint8_t w_codes[SIDE * SIDE], w_scales[SIDE * SIDE / 32];
+    fp8_linear_desc desc = FP8_LINEAR_DESC_INIT;
+    fp8_linear *linear;
+    fp8_error err;
+    const fp8_tensor w = fp8_matrix(w_codes, FP8_E4M3FN, SIDE, SIDE);
+    const fp8_tensor s = fp8_matrix(w_scales, FP8_E8M0FNU, SIDE, SIDE / 32);
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    desc.x_scale = FP8_E8M0FNU;
+    desc.x.pow2_scales = 1;
+    desc.x.grid = desc.w.grid = (fp8_grid){1, 32};
+    assert_int_equal(fp8_linear_create(ctx, &desc, &w, &s, NULL, &linear, &err), FP8_OK);
+    return linear;
+}
+
 /* Runs rows of X in a dtype, so many elements apart, those of Y in bf16 as far. */
 static fp8_status run_with_stride(const fp8_linear *linear, fp8_dtype dtype, int64_t rows,
                                   int64_t x_stride, int64_t y_stride, fp8_error *err)
@@ -190,6 +207,24 @@ static void rows_that_bulk_copies_cannot_take_are_left_to_others(void **state)
         assert_int_equal(strncmp(t->fake->kernel, "gemm_mma", 8) != 0, 1);
         fp8_linear_free(linear);
     }
+}
+
+/* X that packets can be made of becomes bf16 in one launch; else it takes two, by way of codes. */
+static void mxfp8_is_two_launches(void **state)
+{
+    fake_start *t = *state;
+    fp8_error err;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_linear *linear = create_mxfp8(t->ctx);
+    for (int odd = 0; odd < 2; odd++) {
+        const int before = t->fake->launches;
+        const int64_t stride = SIDE + odd;
+        assert_int_equal(run_with_stride(linear, FP8_BF16, ROWS, stride, SIDE, &err), FP8_OK);
+        assert_int_equal(t->fake->launches - before, 2 + odd);
+        assert_int_equal(strncmp(t->fake->kernel, "gemm_wide", 9), 0);
+    }
+    fp8_linear_free(linear);
 }
 
 /* The stride of one row steps nowhere. */
@@ -386,6 +421,7 @@ int main(void)
         cmocka_unit_test(every_call_fails_once),
         fake_test(a_run_is_one_launch_in_the_stream),
         fake_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
+        fake_test(mxfp8_is_two_launches),
         fake_test(one_row_may_have_any_stride),
         fake_test(scales_are_not_read_past_their_end),
         fake_test(scales_are_read_where_they_lie),

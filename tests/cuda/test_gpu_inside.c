@@ -2,10 +2,12 @@
  *
  * test_gpu_inside.c - products of few rows whose kernels quantize X themselves give the bits of
  * those that get X from the quantizer: every such version, every kind of scale, bf16 and fp16, rows
- * apart, numbers that are small, large, zero or none. */
+ * apart, numbers that are small, large, zero or none. And the quantizer that makes bf16 of its
+ * codes at once gives what quantizing and dequantizing give. */
 #include "backend/cuda/cuda_quantize.h"
 #include "backend/cuda/sm90.h"
 #include "base/context.h"
+#include "number/dtype.h"
 #include "number/number.h"
 #include "support/gpu.h"
 #include "support/gpu_product.h"
@@ -68,14 +70,12 @@ static float element(int data, fp8_dtype dtype)
 static fp8_tensor x_new(int data, fp8_dtype dtype, int32_t m, int32_t k)
 {
     const int64_t stride = k + 8;
-    uint16_t *bits = calloc((size_t)(m * stride), sizeof *bits);
+    const fp8_dtype_facts *facts = fp8_dtype_facts_of(dtype);
+    fp8_tensor x = fp8_matrix(calloc((size_t)(m * stride), sizeof(float)), dtype, m, k);
     for (int32_t i = 0; i < m; i++)
-        for (int32_t j = 0; j < k; j++) {
-            const float value = data == ZEROS && i & 1 ? 0 : element(data, dtype);
-            bits[i * stride + j] =
-                dtype == FP8_F16 ? fp8_f16_from_f32(value, false) : fp8_bf16_from_f32(value, false);
-        }
-    fp8_tensor x = fp8_matrix(bits, dtype, m, k);
+        for (int32_t j = 0; j < k; j++)
+            facts->store(x.data, i * stride + j, data == ZEROS && i & 1 ? 0 : element(data, dtype),
+                         false);
     x.stride[0] = stride;
     return x;
 }
@@ -259,8 +259,81 @@ static void inside_is_outside(void **state)
     assert_true(cases > 0);
 }
 
+/* ---- bf16 of codes, at once ---- */
+
+/* X[m, k] as codes and back, in one launch and in two. */
+static void compare_reals(int32_t m, int32_t k, const fp8_quantize_desc *kind, fp8_dtype dtype,
+                          fp8_dtype code, int data)
+{
+    fp8_tensor host = x_new(data, dtype, m, k);
+    gpu_tensor x = gpu_tensor_new(gpu, &host, 0), codes = room(code, m, k);
+    gpu_tensor scales = room(FP8_E8M0FNU, m, k / kind->grid.cols);
+    gpu_tensor want = room(FP8_BF16, m, k), got = room(FP8_BF16, m, k);
+    const size_t bytes = (size_t)m * (size_t)k * 2;
+    fp8_tensor a = fp8_matrix(malloc(bytes), FP8_BF16, m, k);
+    fp8_tensor b = fp8_matrix(malloc(bytes), FP8_BF16, m, k);
+    fp8_quant q;
+    fp8_error err;
+    bool done = false;
+    gpu_need(fp8_quant_prepare(&q, kind, dtype, code, FP8_E8M0FNU, m, k, &err), &err);
+    gpu_need(fp8_cuda_begin(gpu->cuda, NULL, &err), &err);
+    gpu_need(fp8_cuda_enqueue_rounded(gpu->cuda, &q, &x.t, &scales.t, &got.t, NULL, &done, &err),
+             &err);
+    gpu_need(fp8_cuda_enqueue_quantize(gpu->cuda, &q, &x.t, &codes.t, &scales.t, NULL, &err), &err);
+    gpu_need(fp8_cuda_enqueue_dequantize(gpu->cuda, kind->grid, &codes.t, &scales.t, &want.t, NULL,
+                                         &err),
+             &err);
+    fp8_cuda_leave(gpu->cuda);
+    assert_true(done);
+    gpu_need(fp8_device_wait(gpu, NULL, &err), &err);
+    gpu_tensor_read(&want, &a);
+    gpu_tensor_read(&got, &b);
+    for (int64_t i = 0; i < (int64_t)m * k; i++)
+        if (((uint16_t *)a.data)[i] != ((uint16_t *)b.data)[i])
+            fail_msg("[%d,%d] of %s, groups of %d, %s, data %d: number %lld is %04X, of codes %04X",
+                     m, k, fp8_dtype_name(dtype), (int)kind->grid.cols, fp8_dtype_name(code), data,
+                     (long long)i, ((uint16_t *)b.data)[i], ((uint16_t *)a.data)[i]);
+    gpu_tensor *all[] = {&x, &codes, &scales, &want, &got};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        gpu_tensor_free(all[i]);
+    free(host.data);
+    free(a.data);
+    free(b.data);
+}
+
+static void reals_are_what_codes_stand_for(void **state)
+{
+    (void)state;
+    static const int32_t sizes[][2] = {{1, 256}, {3, 4096}, {37, 768}, {300, 1280}};
+    static const fp8_dtype inputs[] = {FP8_BF16, FP8_F16, FP8_F32};
+    static const fp8_nan_policy policies[] = {FP8_NAN_REFUSE, FP8_NAN_PROPAGATE};
+    /* The last three are for 32 columns. */
+    static const fp8_rule rules[] = {FP8_RULE_BEST, FP8_RULE_DEEPSEEK, FP8_RULE_MX_OCP,
+                                     FP8_RULE_VLLM, FP8_RULE_COMPRESSED_TENSORS};
+    long cases = 0;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    for (int s = 0; s < 4; s++)
+        for (int cols = 32; cols <= 256; cols *= 2)
+            for (int i = 0; i < 3; i++)
+                for (int data = 0; data < DATA; data++, cases++) {
+                    const fp8_rule rule = rules[cases % (cols == 32 ? 5 : 2)];
+                    const fp8_quantize_desc kind = {sizeof(fp8_quantize_desc),
+                                                    rule,
+                                                    {1, cols},
+                                                    policies[cases % 3 & 1],
+                                                    0,
+                                                    1,
+                                                    0};
+                    compare_reals(sizes[s][0], sizes[s][1], &kind, inputs[i],
+                                  rule == FP8_RULE_BEST && cases % 4 ? FP8_E5M2 : FP8_E4M3FN, data);
+                }
+    printf("bf16 of codes: %ld cases\n", cases);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(inside_is_outside)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(inside_is_outside),
+                                       cmocka_unit_test(reals_are_what_codes_stand_for)};
     return gpu_main(tests, sizeof tests / sizeof *tests, &gpu);
 }

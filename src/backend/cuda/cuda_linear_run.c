@@ -186,10 +186,10 @@ static bool may_be_inside(const call *c)
            (x->shape[0] == 1 || x->stride[0] % 8 == 0);
 }
 
-/* As codes and scales, unless the version quantizes X. */
+/* As codes and scales, unless the version or fp8_wide_run quantizes X. */
 static fp8_status quantize_x(const call *c, fp8_error *err)
 {
-    if (!quantizes(&c->linear->plan) || (c->version && c->version->quantizes))
+    if (!quantizes(&c->linear->plan) || c->wide || (c->version && c->version->quantizes))
         return FP8_OK;
     return fp8_cuda_enqueue_quantize(c->device, &c->quant, c->x, &c->codes, &c->scales, c->stream,
                                      err);
@@ -262,7 +262,8 @@ static const fp8_sm90_version *choose_once(const call *c)
 
 static fp8_wide_operands wide_operands(const call *c, const fp8_tensor *y)
 {
-    return (fp8_wide_operands){c->x, &c->codes, &c->scales, y, c->room};
+    const fp8_quant *quant = quantizes(&c->linear->plan) ? &c->quant : NULL;
+    return (fp8_wide_operands){c->x, &c->codes, &c->scales, quant, y, c->room};
 }
 
 /* The version that the caller asks for; what is none is left to fp8_mma_run. */

@@ -123,6 +123,8 @@ static fp8_cuda_kernel of_input(const fp8_cuda_quantize_args *a, fp8_cuda_kernel
 _Static_assert(FP8_CUDA_quantize_held4_f32 == FP8_CUDA_quantize_held4_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_held8_f32 == FP8_CUDA_quantize_held8_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_groups_f32 == FP8_CUDA_quantize_groups_bf16 + 2, "order");
+_Static_assert(FP8_CUDA_quantize_real_groups_f32 == FP8_CUDA_quantize_real_groups_bf16 + 2,
+               "order");
 _Static_assert(FP8_CUDA_quantize_given_f32 == FP8_CUDA_quantize_given_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_amax_f32 == FP8_CUDA_quantize_amax_bf16 + 2, "order");
 _Static_assert(FP8_CUDA_quantize_encode_f32 == FP8_CUDA_quantize_encode_bf16 + 2, "order");
@@ -143,7 +145,8 @@ static bool is_group(const fp8_cuda_quantize_args *a)
            fp8_cuda_divides(n, (uint64_t)a->cols) && a->rows * a->cols / PACKET <= INT32_MAX;
 }
 
-static fp8_status quantize_groups(const call *c, fp8_error *err)
+/* bf16: the kernel for x in bf16. */
+static fp8_status quantize_groups(const call *c, fp8_cuda_kernel bf16, fp8_error *err)
 {
     call flat = *c;
     fp8_cuda_quantize_args *a = &flat.args;
@@ -156,7 +159,7 @@ static fp8_status quantize_groups(const call *c, fp8_error *err)
     const int64_t each = few_threads(c, threads, GROUP_THREADS);
     const fp8_cuda_shape shape = {.grid = {(uint32_t)fp8_ceil_div(threads, each)},
                                   .threads = (uint32_t)each};
-    return launch_packets(&flat, of_input(a, FP8_CUDA_quantize_groups_bf16), shape, err);
+    return launch_packets(&flat, of_input(a, bf16), shape, err);
 }
 
 /* ---- units that a block holds ---- */
@@ -305,7 +308,7 @@ static fp8_status quantize_all(const call *c, fp8_error *err)
     if (a->is_static)
         return quantize_static(c, err);
     if (has_packets(a) && is_group(a))
-        return quantize_groups(c, err);
+        return quantize_groups(c, FP8_CUDA_quantize_groups_bf16, err);
     const holding h = has_packets(a) ? hold(c) : (holding){0, 0};
     if (h.threads)
         return quantize_held(c, h, err);
@@ -391,6 +394,18 @@ fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_qu
 {
     const call c = {device, fp8_cuda_describe_quantize(q, x, codes, scales), stream};
     return enqueue(&c, err);
+}
+
+fp8_status fp8_cuda_enqueue_rounded(const fp8_cuda_device *device, const fp8_quant *q,
+                                    const fp8_tensor *x, const fp8_tensor *scales,
+                                    const fp8_tensor *y, void *stream, bool *done, fp8_error *err)
+{
+    fp8_tensor codes = *y;
+    codes.dtype = q->code;
+    const call c = {device, fp8_cuda_describe_quantize(q, x, &codes, scales), stream};
+    *done = has_packets(&c.args) && is_group(&c.args) && !c.args.is_static &&
+            fp8_cuda_divides(16, (uintptr_t)y->data);
+    return *done ? quantize_groups(&c, FP8_CUDA_quantize_real_groups_bf16, err) : FP8_OK;
 }
 
 fp8_status fp8_cuda_requantize(const fp8_context *ctx, const fp8_quant *q, bool is_copy,

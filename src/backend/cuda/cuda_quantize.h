@@ -20,6 +20,13 @@ fp8_status fp8_cuda_enqueue_quantize(const fp8_cuda_device *device, const fp8_qu
                                      const fp8_tensor *x, const fp8_tensor *codes,
                                      const fp8_tensor *scales, void *stream, fp8_error *err);
 
+/* y, in bf16, = what the codes and scales of quantize(x) stand for, likewise; scales say what
+ * theirs would be, and are not written. *done is false where no kernel does it, and then nothing is
+ * enqueued. */
+fp8_status fp8_cuda_enqueue_rounded(const fp8_cuda_device *device, const fp8_quant *q,
+                                    const fp8_tensor *x, const fp8_tensor *scales,
+                                    const fp8_tensor *y, void *stream, bool *done, fp8_error *err);
+
 /* y = codes * scales of the units of a grid, likewise. */
 fp8_status fp8_cuda_enqueue_dequantize(const fp8_cuda_device *device, fp8_grid grid,
                                        const fp8_tensor *codes, const fp8_tensor *scales,

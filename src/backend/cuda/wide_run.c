@@ -72,6 +72,22 @@ const fp8_wide_version *fp8_wide_pick(const fp8_linear *l, const fp8_wide_operan
     return v && fp8_wide_estimate(l->ctx->cuda, v, problem) >= 0 ? v : NULL;
 }
 
+/* X in bf16 of codes, which are given or made. */
+static fp8_status widen(const fp8_linear *l, const fp8_wide_operands *o, const fp8_tensor *x,
+                        void *stream, fp8_error *err)
+{
+    const fp8_cuda_device *device = l->ctx->cuda;
+    bool done = false;
+    if (o->quant)
+        FP8_TRY(fp8_cuda_enqueue_rounded(device, o->quant, o->x, o->scales, x, stream, &done, err));
+    if (o->quant && !done)
+        FP8_TRY(
+            fp8_cuda_enqueue_quantize(device, o->quant, o->x, o->codes, o->scales, stream, err));
+    return done ? FP8_OK
+                : fp8_cuda_enqueue_dequantize(device, l->plan.desc.x.grid, o->codes, o->scales, x,
+                                              stream, err);
+}
+
 fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
                         const fp8_wide_version *version, const fp8_wide_problem *problem,
                         void *stream, fp8_error *err)
@@ -91,8 +107,7 @@ fp8_status fp8_wide_run(const fp8_linear *l, const fp8_wide_operands *o,
         .bias_last = l->plan.desc.epilogue == FP8_EPILOGUE_BIAS_LAST,
     };
     if (rounds)
-        FP8_TRY(fp8_cuda_enqueue_dequantize(l->ctx->cuda, l->plan.desc.x.grid, o->codes, o->scales,
-                                            &x, stream, err));
+        FP8_TRY(widen(l, o, &x, stream, err));
     return fp8_wide_launch(l->ctx->cuda, version, problem, &m, stream, err);
 }
 

@@ -5,11 +5,13 @@
 #define FP8_BACKEND_CUDA_WIDE_RUN_H
 
 #include "backend/cuda/wide.h"
+#include "op/quantize.h"
 
 /* The matrices of a run; all checked. */
 typedef struct fp8_wide_operands {
     const fp8_tensor *x;              /* as the caller gave it .. */
-    const fp8_tensor *codes, *scales; /* .. and as codes, where the plan's X is scaled */
+    const fp8_tensor *codes, *scales; /* .. and as codes, where the plan's X is scaled: given .. */
+    const fp8_quant *quant;           /* .. or, unless this is NULL, to be made */
     const fp8_tensor *y;
     void *room; /* fp8_wide_room bytes, aligned to 16 */
 } fp8_wide_operands;
@@ -21,8 +23,8 @@ bool fp8_wide_room(const fp8_linear_plan *plan, int64_t m, uint64_t *bytes);
  * there is none. */
 const fp8_wide_version *fp8_wide_pick(const fp8_linear *linear, const fp8_wide_operands *operands,
                                       const char *wanted, fp8_wide_problem *problem);
-/* Enqueues what was picked, after X in bf16 where it is made of codes, which are there. Errors:
- * those of fp8_cuda_launch. */
+/* Enqueues what was picked, after X in bf16 where it is made of codes. Errors: those of
+ * fp8_cuda_launch. */
 fp8_status fp8_wide_run(const fp8_linear *linear, const fp8_wide_operands *operands,
                         const fp8_wide_version *version, const fp8_wide_problem *problem,
                         void *stream, fp8_error *err);

@@ -301,20 +301,25 @@ __device__ static inline void store_short_scale(const fp8_cuda_matrix &m, int64_
         ((uint8_t *)m.data)[at] = (uint8_t)(bits >> 23);
 }
 
-/* The packet's codes to `to`, which is aligned to 8 bytes. most: bits of a magnitude that it does
- * not exceed, those of infinity or more if it is not all plain numbers. */
+/* The packet's codes. most: bits of a magnitude that it does not exceed, those of infinity or more
+ * if it is not all plain numbers. */
+template <int IN>
+__device__ static inline uint2 encoded(const quantize_args &a, const packet<IN> &p,
+                                       const encoder &e, uint32_t most)
+{
+    if (e.inverse >= 0 && is_usual(a) && most < usual_limit(e))
+        return usual_codes_of(a, p, e);
+    if (most < INFINITY_BITS && e.inverse >= 0)
+        return codes_of(a, p, e);
+    return any_codes_of(a, p, e.operand);
+}
+
+/* The same to `to`, which is aligned to 8 bytes. */
 template <int IN>
 __device__ static inline void encode_packet(const quantize_args &a, const packet<IN> &p,
                                             const encoder &e, uint32_t most, uint8_t *to)
 {
-    uint2 codes;
-    if (e.inverse >= 0 && is_usual(a) && most < usual_limit(e))
-        codes = usual_codes_of(a, p, e);
-    else if (most < INFINITY_BITS && e.inverse >= 0)
-        codes = codes_of(a, p, e);
-    else
-        codes = any_codes_of(a, p, e.operand);
-    *(uint2 *)to = codes;
+    *(uint2 *)to = encoded(a, p, e, most);
 }
 
 template <int IN> __device__ static inline const uint8_t *row_of(const quantize_args &a, int64_t i)

@@ -7,6 +7,7 @@
  * quantize.cuh, element by element. */
 #include "backend/cuda/kernels/columns.cuh"
 #include "backend/cuda/kernels/packets.cuh"
+#include "backend/cuda/kernels/real_packets.cuh"
 
 /* ---- a thread block a unit, which it holds: HELD packets a thread ---- */
 
@@ -142,6 +143,22 @@ __device__ static inline void store_pair(uint2 low, uint2 high, uint8_t *to)
     }
 }
 
+/* The codes of a pair, or, with REAL, what they and their scale stand for, in bf16, in the place of
+ * codes: rows as far apart, in elements. */
+template <bool REAL>
+__device__ static inline void put_pair(const quantize_args &a, uint32_t row, uint32_t col,
+                                       uint2 low, uint2 high, float scale)
+{
+    const int64_t at = (int64_t)row * a.codes.row + (int64_t)col * (PAIR * WIDTH);
+    uint8_t *to = (uint8_t *)a.codes.data + at * (REAL ? 2 : 1);
+    if (REAL) {
+        write_reals<FP8_BF16>(to, low, a.codes.dtype, scale);
+        write_reals<FP8_BF16>(to + 2 * WIDTH, high, a.codes.dtype, scale);
+    } else {
+        store_pair(low, high, to);
+    }
+}
+
 /* Where a thread's pairs lie: number `first` of `count`, and one of as many threads further on. */
 struct pairs {
     uint32_t first, count, across; /* pairs of a row */
@@ -150,7 +167,7 @@ struct pairs {
 
 /* Groups of which one is not all plain numbers, or whose scales or codes take the rule's whole
  * text: x is read again, so that nothing is held meanwhile. All threads of a warp. */
-template <int IN>
+template <int IN, bool REAL>
 __device__ static __noinline__ void quantize_groups_slowly(const quantize_args &a, pairs at)
 {
 #pragma unroll 1
@@ -169,19 +186,23 @@ __device__ static __noinline__ void quantize_groups_slowly(const quantize_args &
             continue;
         const fp8_unit_scale unit = scale_of(a, amax);
         const encoder e = encoder_of(a, unit.operand);
-        if ((threadIdx.x & (at.lanes - 1)) == 0)
+        if (!REAL && (threadIdx.x & (at.lanes - 1)) == 0)
             store_element(a.scales, row, col / at.lanes, unit.scale, false);
-        uint8_t *to =
-            (uint8_t *)a.codes.data + (int64_t)row * a.codes.row + (int64_t)col * PAIR * WIDTH;
+        uint2 codes[PAIR] = {};
 #pragma unroll 1
         for (int p = 0; p < PAIR; p++) {
-            encode_packet(a, held[0], e, settle<IN>(raise(0, held[0])), to + p * WIDTH);
+            codes[0] = codes[1];
+            codes[1] = encoded(a, held[0], e, settle<IN>(raise(0, held[0])));
             held[0] = held[1];
         }
+        const int dtype = a.scales.dtype; /* as it would be read */
+        const float scale =
+            REAL ? value_of_bits(bits_of_value(unit.scale, dtype, false), dtype) : 0.0f;
+        put_pair<REAL>(a, row, col, codes[0], codes[1], scale);
     }
 }
 
-template <int IN> __device__ static inline void quantize_groups(const quantize_args &a)
+template <int IN, bool REAL> __device__ static inline void quantize_groups(const quantize_args &a)
 {
     const uint32_t lanes = (uint32_t)a.unit_cols / (PAIR * WIDTH);
     const uint32_t across = (uint32_t)(a.cols / (PAIR * WIDTH)), count = across * (uint32_t)a.rows;
@@ -213,21 +234,21 @@ template <int IN> __device__ static inline void quantize_groups(const quantize_a
     const bool is_short = short_unit_of(a, amax, &scale, &my);
     const bool inside = first + (odd ? blockDim.x : 0) < count;
     if (__any_sync(~0u, inside && !is_short)) {
-        quantize_groups_slowly<IN>(a, {first, count, across, lanes});
+        quantize_groups_slowly<IN, REAL>(a, {first, count, across, lanes});
         return;
     }
-    if ((threadIdx.x & (lanes - 1)) < 2 && inside)
+    if (!REAL && (threadIdx.x & (lanes - 1)) < 2 && inside)
         store_short_scale(a.scales, odd ? row[1] : row[0],
                           (odd ? col[1] : col[0]) >> (__ffs((int)lanes) - 1), scale);
     const encoder other = {__shfl_xor_sync(~0u, my.operand, 1),
                            __shfl_xor_sync(~0u, my.inverse, 1)};
+    const float other_scale = REAL ? __shfl_xor_sync(~0u, scale, 1) : 0.0f;
 #pragma unroll
     for (int g = 0; g < 2; g++) {
         const encoder e = odd == (g == 1) ? my : other;
         if (first + g * blockDim.x < count)
-            store_pair(usual_codes_of(a, held[g][0], e), usual_codes_of(a, held[g][1], e),
-                       (uint8_t *)a.codes.data + (int64_t)row[g] * a.codes.row +
-                           (int64_t)col[g] * (PAIR * WIDTH));
+            put_pair<REAL>(a, row[g], col[g], usual_codes_of(a, held[g][0], e),
+                           usual_codes_of(a, held[g][1], e), odd == (g == 1) ? scale : other_scale);
     }
 }
 
@@ -360,9 +381,12 @@ KERNEL(held4, f32, (quantize_held<FP8_F32, 4>), HELD_THREADS)
 KERNEL(held8, bf16, (quantize_held<FP8_BF16, 8>), HELD_THREADS)
 KERNEL(held8, f16, (quantize_held<FP8_F16, 8>), HELD_THREADS)
 KERNEL(held8, f32, (quantize_held<FP8_F32, 8>), HELD_THREADS)
-KERNEL(groups, bf16, quantize_groups<FP8_BF16>, GROUP_THREADS, GROUP_BLOCKS)
-KERNEL(groups, f16, quantize_groups<FP8_F16>, GROUP_THREADS, GROUP_BLOCKS)
-KERNEL(groups, f32, quantize_groups<FP8_F32>, GROUP_THREADS)
+KERNEL(groups, bf16, (quantize_groups<FP8_BF16, false>), GROUP_THREADS, GROUP_BLOCKS)
+KERNEL(groups, f16, (quantize_groups<FP8_F16, false>), GROUP_THREADS, GROUP_BLOCKS)
+KERNEL(groups, f32, (quantize_groups<FP8_F32, false>), GROUP_THREADS)
+KERNEL(real_groups, bf16, (quantize_groups<FP8_BF16, true>), GROUP_THREADS, GROUP_BLOCKS)
+KERNEL(real_groups, f16, (quantize_groups<FP8_F16, true>), GROUP_THREADS, GROUP_BLOCKS)
+KERNEL(real_groups, f32, (quantize_groups<FP8_F32, true>), GROUP_THREADS)
 KERNEL(given, bf16, encode_given<FP8_BF16>, COLUMN_THREADS, 4)
 KERNEL(given, f16, encode_given<FP8_F16>, COLUMN_THREADS, 4)
 KERNEL(given, f32, encode_given<FP8_F32>, COLUMN_THREADS, 3)
