@@ -25,55 +25,56 @@ _Static_assert(CLI_LT_TENSOR == (int)CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F &&
 
 /* The toolkit names each signature with the version that it came with, so the version in our list
  * is compared as well. */
-#define CHECK(name, since, need, arguments)                                              \
-    _Static_assert(                                                                      \
-        __builtin_types_compatible_p(fp8_cu_result(*) arguments, PFN_##name##_v##since), \
-        "driver.h declares " #name " otherwise");
+#define DECLARES(header, name, type, arguments)                                    \
+    _Static_assert(__builtin_types_compatible_p(fp8_cu_result(*) arguments, type), \
+                   header " declares " name " otherwise");
+#define CHECK(name, since, need, arguments) \
+    DECLARES("driver.h", #name, PFN_##name##_v##since, arguments)
+#define CHECK_CLI(name, since, arguments) \
+    DECLARES("gpu_driver.h", #name, PFN_##name##_v##since, arguments)
 FP8_DRIVER_FUNCTIONS(CHECK)
-#define CHECK_CLI(name, since, arguments)                                                \
-    _Static_assert(                                                                      \
-        __builtin_types_compatible_p(fp8_cu_result(*) arguments, PFN_##name##_v##since), \
-        "gpu_driver.h declares " #name " otherwise");
 CLI_GPU_FUNCTIONS(CHECK_CLI)
 CHECK(cuDriverGetVersion, 2020, REQUIRED, FP8_DRIVER_GET_VERSION)
 CHECK(cuGetProcAddress, 12000, REQUIRED, FP8_DRIVER_GET_PROC)
-#define SAME(type, ours, theirs, field)                                             \
-    _Static_assert(offsetof(fp8_cu_launch_##type, ours) == offsetof(theirs, field), \
-                   #ours " is elsewhere")
-_Static_assert(sizeof(fp8_cu_launch_config) == sizeof(CUlaunchConfig), "size");
-_Static_assert(sizeof(fp8_cu_launch_attribute) == sizeof(CUlaunchAttribute), "size");
-SAME(config, grid, CUlaunchConfig, gridDimX);
-SAME(config, block, CUlaunchConfig, blockDimX);
-SAME(config, shared_bytes, CUlaunchConfig, sharedMemBytes);
-SAME(config, stream, CUlaunchConfig, hStream);
-SAME(config, attributes, CUlaunchConfig, attrs);
-SAME(config, attribute_count, CUlaunchConfig, numAttrs);
-SAME(attribute, id, CUlaunchAttribute, id);
-SAME(attribute, value, CUlaunchAttribute, value);
-SAME(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
-SAME(attribute, value.dependent, CUlaunchAttribute, value.programmaticStreamSerializationAllowed);
-#define SAME_CLI(type, ours, theirs, field)                                               \
-    _Static_assert(offsetof(cli_cu_##type, ours) == offsetof(theirs, field), #ours " is " \
-                                                                                   "elsewhere")
-_Static_assert(sizeof(cli_cu_config) == sizeof(CUlaunchConfig), "size");
-_Static_assert(sizeof(cli_cu_attribute) == sizeof(CUlaunchAttribute), "size");
-_Static_assert(sizeof(cli_cu_kernel_node) == sizeof(CUDA_KERNEL_NODE_PARAMS), "size");
-_Static_assert(sizeof(cli_cu_edge) == sizeof(CUgraphEdgeData), "size");
-SAME_CLI(config, grid, CUlaunchConfig, gridDimX);
-SAME_CLI(config, block, CUlaunchConfig, blockDimX);
-SAME_CLI(config, shared_bytes, CUlaunchConfig, sharedMemBytes);
-SAME_CLI(config, stream, CUlaunchConfig, hStream);
-SAME_CLI(config, attributes, CUlaunchConfig, attrs);
-SAME_CLI(config, attribute_count, CUlaunchConfig, numAttrs);
-SAME_CLI(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
-SAME_CLI(attribute, value.dependent, CUlaunchAttribute,
-         value.programmaticStreamSerializationAllowed);
-SAME_CLI(kernel_node, grid, CUDA_KERNEL_NODE_PARAMS, gridDimX);
-SAME_CLI(kernel_node, block, CUDA_KERNEL_NODE_PARAMS, blockDimX);
-SAME_CLI(kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
-SAME_CLI(kernel_node, arguments, CUDA_KERNEL_NODE_PARAMS, kernelParams);
-SAME_CLI(kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
-SAME_CLI(edge, type, CUgraphEdgeData, type);
+/* Structures of ours that lie in memory as CUDA's do. */
+#define SIZE(ours, theirs) _Static_assert(sizeof(ours) == sizeof(theirs), "size of " #ours)
+#define SAME(ours, field, theirs, its)                                                     \
+    _Static_assert(offsetof(ours, field) == offsetof(theirs, its), #ours "." #field " is " \
+                                                                         "elsewhere")
+SIZE(fp8_cu_launch_config, CUlaunchConfig);
+SIZE(fp8_cu_launch_attribute, CUlaunchAttribute);
+SAME(fp8_cu_launch_config, grid, CUlaunchConfig, gridDimX);
+SAME(fp8_cu_launch_config, block, CUlaunchConfig, blockDimX);
+SAME(fp8_cu_launch_config, shared_bytes, CUlaunchConfig, sharedMemBytes);
+SAME(fp8_cu_launch_config, stream, CUlaunchConfig, hStream);
+SAME(fp8_cu_launch_config, attributes, CUlaunchConfig, attrs);
+SAME(fp8_cu_launch_config, attribute_count, CUlaunchConfig, numAttrs);
+SAME(fp8_cu_launch_attribute, id, CUlaunchAttribute, id);
+SAME(fp8_cu_launch_attribute, value, CUlaunchAttribute, value);
+SAME(fp8_cu_launch_attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
+SAME(fp8_cu_launch_attribute, value.policy, CUlaunchAttribute,
+     value.clusterSchedulingPolicyPreference);
+SAME(fp8_cu_launch_attribute, value.dependent, CUlaunchAttribute,
+     value.programmaticStreamSerializationAllowed);
+SIZE(cli_cu_config, CUlaunchConfig);
+SIZE(cli_cu_attribute, CUlaunchAttribute);
+SIZE(cli_cu_kernel_node, CUDA_KERNEL_NODE_PARAMS);
+SIZE(cli_cu_edge, CUgraphEdgeData);
+SAME(cli_cu_config, grid, CUlaunchConfig, gridDimX);
+SAME(cli_cu_config, block, CUlaunchConfig, blockDimX);
+SAME(cli_cu_config, shared_bytes, CUlaunchConfig, sharedMemBytes);
+SAME(cli_cu_config, stream, CUlaunchConfig, hStream);
+SAME(cli_cu_config, attributes, CUlaunchConfig, attrs);
+SAME(cli_cu_config, attribute_count, CUlaunchConfig, numAttrs);
+SAME(cli_cu_attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
+SAME(cli_cu_attribute, value.dependent, CUlaunchAttribute,
+     value.programmaticStreamSerializationAllowed);
+SAME(cli_cu_kernel_node, grid, CUDA_KERNEL_NODE_PARAMS, gridDimX);
+SAME(cli_cu_kernel_node, block, CUDA_KERNEL_NODE_PARAMS, blockDimX);
+SAME(cli_cu_kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);
+SAME(cli_cu_kernel_node, arguments, CUDA_KERNEL_NODE_PARAMS, kernelParams);
+SAME(cli_cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
+SAME(cli_cu_edge, type, CUgraphEdgeData, type);
 _Static_assert(CLI_CU_LAUNCH_CLUSTER == (int)FP8_CU_LAUNCH_CLUSTER &&
                    CLI_CU_LAUNCH_DEPENDENT == (int)FP8_CU_LAUNCH_DEPENDENT &&
                    CLI_CU_EDGE_DEPENDENT == (int)CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
@@ -102,26 +103,23 @@ _Static_assert(FP8_CU_MAP_U8 == (int)CU_TENSOR_MAP_DATA_TYPE_UINT8 &&
                    FP8_CU_MAP_SWIZZLE_64 == (int)CU_TENSOR_MAP_SWIZZLE_64B &&
                    FP8_CU_MAP_SWIZZLE_128 == (int)CU_TENSOR_MAP_SWIZZLE_128B,
                "values");
-#define SAME_COPY(ours, theirs)                                                       \
-    _Static_assert(offsetof(fp8_cu_copy_2d, ours) == offsetof(CUDA_MEMCPY2D, theirs), \
-                   #ours " is elsewhere");
-_Static_assert(sizeof(fp8_cu_copy_2d) == sizeof(CUDA_MEMCPY2D), "size");
-SAME_COPY(from_byte, srcXInBytes)
-SAME_COPY(from_row, srcY)
-SAME_COPY(from_type, srcMemoryType)
-SAME_COPY(from_host, srcHost)
-SAME_COPY(from_device, srcDevice)
-SAME_COPY(from_array, srcArray)
-SAME_COPY(from_pitch, srcPitch)
-SAME_COPY(to_byte, dstXInBytes)
-SAME_COPY(to_row, dstY)
-SAME_COPY(to_type, dstMemoryType)
-SAME_COPY(to_host, dstHost)
-SAME_COPY(to_device, dstDevice)
-SAME_COPY(to_array, dstArray)
-SAME_COPY(to_pitch, dstPitch)
-SAME_COPY(row_bytes, WidthInBytes)
-SAME_COPY(rows, Height)
+SIZE(fp8_cu_copy_2d, CUDA_MEMCPY2D);
+SAME(fp8_cu_copy_2d, from_byte, CUDA_MEMCPY2D, srcXInBytes);
+SAME(fp8_cu_copy_2d, from_row, CUDA_MEMCPY2D, srcY);
+SAME(fp8_cu_copy_2d, from_type, CUDA_MEMCPY2D, srcMemoryType);
+SAME(fp8_cu_copy_2d, from_host, CUDA_MEMCPY2D, srcHost);
+SAME(fp8_cu_copy_2d, from_device, CUDA_MEMCPY2D, srcDevice);
+SAME(fp8_cu_copy_2d, from_array, CUDA_MEMCPY2D, srcArray);
+SAME(fp8_cu_copy_2d, from_pitch, CUDA_MEMCPY2D, srcPitch);
+SAME(fp8_cu_copy_2d, to_byte, CUDA_MEMCPY2D, dstXInBytes);
+SAME(fp8_cu_copy_2d, to_row, CUDA_MEMCPY2D, dstY);
+SAME(fp8_cu_copy_2d, to_type, CUDA_MEMCPY2D, dstMemoryType);
+SAME(fp8_cu_copy_2d, to_host, CUDA_MEMCPY2D, dstHost);
+SAME(fp8_cu_copy_2d, to_device, CUDA_MEMCPY2D, dstDevice);
+SAME(fp8_cu_copy_2d, to_array, CUDA_MEMCPY2D, dstArray);
+SAME(fp8_cu_copy_2d, to_pitch, CUDA_MEMCPY2D, dstPitch);
+SAME(fp8_cu_copy_2d, row_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME(fp8_cu_copy_2d, rows, CUDA_MEMCPY2D, Height);
 _Static_assert(FP8_CU_MEMORY_HOST == (int)CU_MEMORYTYPE_HOST &&
                    FP8_CU_MEMORY_DEVICE == (int)CU_MEMORYTYPE_DEVICE,
                "values");
