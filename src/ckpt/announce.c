@@ -329,10 +329,9 @@ fp8_status fp8_scheme_config(const fp8_context *ctx, const char *scheme, const c
                           : "kept");
     FP8_FAIL_IF(kept_count < 0, err, FP8_E_ARGUMENT, "scheme config: kept_count is %lld",
                 (long long)kept_count);
-    const fp8_config_group group = {.dialect = fp8_dialect_find(scheme, NULL)};
+    fp8_config_group group = {0};
     char *text;
-    FP8_FAIL_IF(!group.dialect, err, FP8_E_UNSUPPORTED,
-                "there is no scheme '%s' to write (fp8 schemes lists those that are)", scheme);
+    FP8_TRY(fp8_dialect_need(scheme, NULL, &group.dialect, err));
     FP8_TRY(fp8_announce_config(ctx, &group, 1, kept, kept_count, &text, err));
     FP8_FAIL_IF(!text, err, FP8_E_UNSUPPORTED, "config.json does not announce %s", scheme);
     put_out(text, strlen(text), dst, room, bytes);

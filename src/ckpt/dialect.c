@@ -339,6 +339,15 @@ const fp8_dialect *fp8_dialect_find(const char *name, const char *engine)
     return common;
 }
 
+fp8_status fp8_dialect_need(const char *name, const char *engine, const fp8_dialect **out,
+                            fp8_error *err)
+{
+    *out = fp8_dialect_find(name, engine);
+    FP8_FAIL_IF(!*out, err, FP8_E_UNSUPPORTED,
+                "there is no scheme '%s' to write (fp8 schemes lists those that are)", name);
+    return FP8_OK;
+}
+
 uint64_t fp8_companion_name(const char *name, uint64_t name_bytes, const char *suffix, char *dst)
 {
     static const char last[] = "weight";

@@ -73,6 +73,9 @@ typedef struct fp8_dialect {
 const fp8_dialect *fp8_dialect_at(int64_t i);
 /* The writable row of that name for that engine ("vllm" if NULL), NULL if there is none. */
 const fp8_dialect *fp8_dialect_find(const char *name, const char *engine);
+/* The same; UNSUPPORTED if there is none. */
+fp8_status fp8_dialect_need(const char *name, const char *engine, const fp8_dialect **out,
+                            fp8_error *err);
 
 /* The scheme of fp8_online_linear that computes with weights of a grid, NULL if none does. */
 const char *fp8_layer_scheme(fp8_grid grid, fp8_activations activations);

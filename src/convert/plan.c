@@ -103,9 +103,7 @@ static fp8_status check_desc(const fp8_convert_desc *d, fp8_error *err)
 static fp8_status find_dialect(const fp8_convert *conv, const char *name, const fp8_dialect **out,
                                fp8_error *err)
 {
-    *out = fp8_dialect_find(name, conv->engine);
-    FP8_FAIL_IF(!*out, err, FP8_E_UNSUPPORTED,
-                "there is no scheme '%s' to write (fp8 schemes lists those that are)", name);
+    FP8_TRY(fp8_dialect_need(name, conv->engine, out, err));
     const char *reason;
     fp8_verdict verdict = fp8_engine_dialect(conv->engine, *out, &reason);
     bool refused = verdict == FP8_REFUSED || verdict == FP8_MISREAD;
