@@ -51,16 +51,10 @@ fp8_status fp8_wide_launch(const fp8_cuda_device *device, const fp8_wide_version
     const fp8_cuda_map_of turned = {m->w,  p->k,          p->n,          m->w_stride,
                                     depth, FP8_WIDE_ROWS, FP8_CU_MAP_U8, FP8_CU_MAP_SWIZZLE_128,
                                     1,     promotion};
-    const fp8_cuda_map_of x = {m->x,
-                               p->m,
-                               p->k,
-                               m->x_stride,
-                               v->tokens,
-                               64,
-                               FP8_CU_MAP_BF16,
-                               FP8_CU_MAP_SWIZZLE_128,
-                               2 /* a copy of 16 bits, whatever they mean */,
-                               promotion};
+    /* A copy of 16 bits, whatever they mean. */
+    const fp8_cuda_map_of x = {
+        m->x, p->m,     p->k, m->x_stride, v->tokens, 64, FP8_CU_MAP_BF16, FP8_CU_MAP_SWIZZLE_128,
+        2,    promotion};
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)(plan.clusters * v->split)},
         .threads = (uint32_t)fp8_wide_threads(v->tokens, v->kind),
