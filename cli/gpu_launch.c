@@ -7,7 +7,7 @@ enum { MOST_LAUNCHES = 8, THREAD_LOCAL = 1 };
 
 typedef struct launch {
     cli_cu_config config;
-    cli_cu_attribute attributes[2];
+    cli_cu_attribute attributes[3];
     struct CUfunc_st *function;
     void **arguments; /* the graph's */
 } launch;
@@ -50,15 +50,24 @@ static fp8_status capture(launches *l, cli_enqueue_fn *enqueue, void *arg,
     return status == FP8_OK ? cli_gpu_check(ended, "cuStreamEndCapture", err) : status;
 }
 
+/* out->value = an attribute of a kernel's node; false: it is none. */
+static bool read_attribute(const cli_gpu *gpu, struct CUgraphNode_st *node, uint32_t id,
+                           cli_cu_attribute *out)
+{
+    *out = (cli_cu_attribute){.id = id};
+    return gpu->cuGraphKernelNodeGetAttribute(
+               node, id, (union CUlaunchAttributeValue_union *)(void *)&out->value) == 0;
+}
+
 /* false: the node is no kernel. */
 static bool read_launch(const cli_gpu *gpu, struct CUgraphNode_st *node, bool dependent,
                         launch *out)
 {
     cli_cu_kernel_node k = {0};
-    cli_cu_attribute cluster = {.id = CLI_CU_LAUNCH_CLUSTER};
+    cli_cu_attribute cluster, policy;
     if (gpu->cuGraphKernelNodeGetParams(node, (struct CUDA_KERNEL_NODE_PARAMS_v2_st *)&k) ||
-        gpu->cuGraphKernelNodeGetAttribute(
-            node, cluster.id, (union CUlaunchAttributeValue_union *)(void *)&cluster.value))
+        !read_attribute(gpu, node, CLI_CU_LAUNCH_CLUSTER, &cluster) ||
+        !read_attribute(gpu, node, CLI_CU_LAUNCH_POLICY, &policy))
         return false;
     *out = (launch){.config = {.grid = {k.grid[0], k.grid[1], k.grid[2]},
                                .block = {k.block[0], k.block[1], k.block[2]},
@@ -67,6 +76,8 @@ static bool read_launch(const cli_gpu *gpu, struct CUgraphNode_st *node, bool de
                     .arguments = k.arguments};
     if (cluster.value.cluster.x)
         out->attributes[out->config.attribute_count++] = cluster;
+    if (policy.value.policy)
+        out->attributes[out->config.attribute_count++] = policy;
     if (dependent)
         out->attributes[out->config.attribute_count++] =
             (cli_cu_attribute){.id = CLI_CU_LAUNCH_DEPENDENT, .value.dependent = 1};

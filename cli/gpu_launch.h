@@ -22,11 +22,12 @@ typedef struct cli_cu_attribute {
         struct {
             uint32_t x, y, z;
         } cluster;
+        int32_t policy; /* of placing the blocks of clusters; 0: the driver's own */
         int32_t dependent;
         void *all[8];
     } value;
 } cli_cu_attribute;
-enum { CLI_CU_LAUNCH_CLUSTER = 4, CLI_CU_LAUNCH_DEPENDENT = 6 };
+enum { CLI_CU_LAUNCH_CLUSTER = 4, CLI_CU_LAUNCH_POLICY = 5, CLI_CU_LAUNCH_DEPENDENT = 6 };
 
 /* CUlaunchConfig. */
 typedef struct cli_cu_config {

@@ -67,6 +67,7 @@ SAME(cli_cu_config, stream, CUlaunchConfig, hStream);
 SAME(cli_cu_config, attributes, CUlaunchConfig, attrs);
 SAME(cli_cu_config, attribute_count, CUlaunchConfig, numAttrs);
 SAME(cli_cu_attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
+SAME(cli_cu_attribute, value.policy, CUlaunchAttribute, value.clusterSchedulingPolicyPreference);
 SAME(cli_cu_attribute, value.dependent, CUlaunchAttribute,
      value.programmaticStreamSerializationAllowed);
 SAME(cli_cu_kernel_node, grid, CUDA_KERNEL_NODE_PARAMS, gridDimX);
@@ -76,6 +77,7 @@ SAME(cli_cu_kernel_node, arguments, CUDA_KERNEL_NODE_PARAMS, kernelParams);
 SAME(cli_cu_kernel_node, kernel, CUDA_KERNEL_NODE_PARAMS, kern);
 SAME(cli_cu_edge, type, CUgraphEdgeData, type);
 _Static_assert(CLI_CU_LAUNCH_CLUSTER == (int)FP8_CU_LAUNCH_CLUSTER &&
+                   CLI_CU_LAUNCH_POLICY == (int)FP8_CU_LAUNCH_POLICY &&
                    CLI_CU_LAUNCH_DEPENDENT == (int)FP8_CU_LAUNCH_DEPENDENT &&
                    CLI_CU_EDGE_DEPENDENT == (int)CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC,
                "values");

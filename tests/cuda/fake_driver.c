@@ -38,7 +38,7 @@ enum { FAKE_NODES = 16, FAKE_ARGUMENT_BYTES = 1024 };
 typedef struct node {
     fp8_cu_function function; /* NULL: empty */
     fp8_cu_launch_config config;
-    unsigned int cluster, dependent;
+    unsigned int cluster, policy, dependent;
     int number;
 } node;
 static node nodes[FAKE_NODES];
@@ -665,17 +665,19 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
     fake.grid = config->grid[0];
     fake.threads = config->block[0];
     fake.stream = config->stream;
-    fake.cluster = fake.dependent = 0;
+    fake.cluster = fake.policy = fake.dependent = 0;
     for (unsigned int i = 0; i < config->attribute_count; i++) {
         if (config->attributes[i].id == FP8_CU_LAUNCH_CLUSTER)
             fake.cluster = config->attributes[i].value.cluster.x;
+        if (config->attributes[i].id == FP8_CU_LAUNCH_POLICY)
+            fake.policy = (unsigned int)config->attributes[i].value.policy;
         if (config->attributes[i].id == FP8_CU_LAUNCH_DEPENDENT)
             fake.dependent = (unsigned int)config->attributes[i].value.dependent;
     }
     if (!fake.keeps || !strncmp(fake.kernel, fake.keeps, strlen(fake.keeps)))
         memcpy(fake.arguments, arguments[0], fake.argument_bytes);
     if (capturing && (const void *)config->stream == capturing)
-        add_node(&(node){function, *config, fake.cluster, fake.dependent, node_count});
+        add_node(&(node){function, *config, fake.cluster, fake.policy, fake.dependent, node_count});
     return FP8_CU_SUCCESS;
 }
 
@@ -854,9 +856,12 @@ static fp8_cu_result fake_cuGraphKernelNodeGetAttribute(struct CUgraphNode_st *g
 {
     CALLED("cuGraphKernelNodeGetAttribute");
     const node *n = (const node *)(void *)given;
-    if (!is_node(n) || !n->function || which != FP8_CU_LAUNCH_CLUSTER)
+    if (!is_node(n) || !n->function ||
+        (which != FP8_CU_LAUNCH_CLUSTER && which != FP8_CU_LAUNCH_POLICY))
         return confused(INVALID_VALUE);
-    const cli_cu_attribute a = {.value.cluster = {n->cluster, n->cluster > 0, n->cluster > 0}};
+    cli_cu_attribute a = {.value.cluster = {n->cluster, n->cluster > 0, n->cluster > 0}};
+    if (which == FP8_CU_LAUNCH_POLICY)
+        a.value.policy = (int)n->policy;
     memcpy(out, &a.value, sizeof a.value);
     return FP8_CU_SUCCESS;
 }

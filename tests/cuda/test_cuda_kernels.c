@@ -237,6 +237,7 @@ static void launches_carry_what_they_are_given(void **state)
     for (int i = 0; i < 4 && fp8_cuda_has_kernels(); i++) {
         shape.cluster = i & 1 ? 4 : 0;
         shape.dependent = i >> 1;
+        shape.balanced = i == 1 || i == 2;
         assert_int_equal(fp8_cuda_begin(t->ctx->cuda, fake_driver_stream(0), &err), FP8_OK);
         assert_int_equal(fp8_cuda_launch(t->ctx->cuda, FP8_CUDA_dequantize_elements, &shape, &given,
                                          fake_driver_stream(0), &err),
@@ -246,6 +247,7 @@ static void launches_carry_what_they_are_given(void **state)
         assert_int_equal(t->fake->grid, 5);
         assert_int_equal(t->fake->threads, 96);
         assert_int_equal(t->fake->cluster, shape.cluster);
+        assert_int_equal(t->fake->policy, shape.balanced ? FP8_CU_POLICY_BALANCE : 0);
         assert_int_equal(t->fake->dependent, shape.dependent);
         assert_ptr_equal(t->fake->stream, fake_driver_stream(0));
         assert_memory_equal(t->fake->arguments, &given, sizeof given);

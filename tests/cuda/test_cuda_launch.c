@@ -21,7 +21,7 @@ enum { REPEATS = 20 * 50 };
 /* What the last of some launches was. */
 typedef struct seen {
     char kernel[sizeof((fake_driver *)0)->kernel];
-    unsigned int grid, threads, cluster, dependent;
+    unsigned int grid, threads, cluster, policy, dependent;
 } seen;
 
 static seen last_of(const fake_driver *fake)
@@ -32,6 +32,7 @@ static seen last_of(const fake_driver *fake)
     s.grid = fake->grid;
     s.threads = fake->threads;
     s.cluster = fake->cluster;
+    s.policy = fake->policy;
     s.dependent = fake->dependent;
     return s;
 }
@@ -79,9 +80,10 @@ static void what_is_repeated_is_what_was_launched(void **state)
         cli_shape shape;
         const char *scheme;
         int launches;
-    } cases[] = {{{1, 256, 256}, "channel", 1},
-                 {{64, 256, 256}, "channel", 2},
-                 {{64, 4096, 4096}, "tensor", 5}};
+        unsigned int policy; /* of the last one */
+    } cases[] = {{{1, 256, 256}, "channel", 1, FP8_CU_POLICY_BALANCE},
+                 {{64, 256, 256}, "channel", 2, 0},
+                 {{64, 4096, 4096}, "tensor", 5, FP8_CU_POLICY_BALANCE}};
     fake_start *t = *state;
     if (!fp8_cuda_has_kernels())
         skip();
@@ -95,6 +97,7 @@ static void what_is_repeated_is_what_was_launched(void **state)
         assert_int_equal(r.launches, cases[i].launches);
         assert_int_equal(r.repeated, (2 + REPEATS) * cases[i].launches);
         assert_memory_equal(&last, &r.last, sizeof last);
+        assert_int_equal(last.policy, cases[i].policy);
         assert_int_equal(last.dependent, 1);
     }
 }
