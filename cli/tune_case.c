@@ -38,19 +38,34 @@ static fp8_status enqueue(void *arg, int64_t i, void *stream, fp8_error *err)
                                  l->workspace_bytes, stream, err);
 }
 
+static fp8_status explain(const fp8_context *ctx, const cli_linear_scheme *scheme, bool whole,
+                          const cli_shape *s, int64_t i, fp8_candidate *out, fp8_error *err)
+{
+    const fp8_activation activation = whole ? FP8_ACTIVATION_DYNAMIC : cli_linear_product(scheme);
+    const fp8_linear_desc desc = cli_linear_desc(scheme, activation);
+    return fp8_explain(ctx, &desc, s->m, s->n, s->k, cli_linear_x_dtype(activation), FP8_E4M3FN, i,
+                       out, err);
+}
+
+bool cli_tune_quantizes(const fp8_context *ctx, const cli_linear_scheme *scheme,
+                        const cli_shape *shape)
+{
+    fp8_candidate found;
+    int64_t last = 0; /* of those for codes, all of which can follow a quantizer */
+    while (explain(ctx, scheme, false, shape, last, &found, NULL) == FP8_OK)
+        last++;
+    return explain(ctx, scheme, true, shape, last, &found, NULL) == FP8_OK;
+}
+
 /* What the library chooses among; slower kernels for what those cannot do are never chosen where
  * those can. */
 static fp8_status find_candidates(tuning *t, fp8_error *err)
 {
     const cli_gpu_linear *l = &t->linear;
-    const cli_shape *s = &l->shape;
-    const fp8_linear_desc desc = cli_linear_desc(
-        l->scheme, t->whole ? FP8_ACTIVATION_DYNAMIC : cli_linear_product(l->scheme));
-    const fp8_dtype x = (t->whole ? &l->x_high : &l->x)->dtype;
     fp8_candidate found;
     fp8_status status = FP8_OK;
     for (int64_t i = 0; t->count < MOST_CANDIDATES; i++) {
-        status = fp8_explain(l->ctx, &desc, s->m, s->n, s->k, x, FP8_E4M3FN, i, &found, err);
+        status = explain(l->ctx, l->scheme, t->whole, &l->shape, i, &found, err);
         if (status != FP8_OK)
             break;
         if (strcmp(found.isa, "sm_90a") == 0)

@@ -27,7 +27,7 @@ static const struct {
              {"channel", "channel", false},
              {"tensor", "channel", false},
              {"fast", "fast", false}};
-enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 6, MOST_WHOLE_ROWS = 8 };
+enum { KINDS = sizeof kinds / sizeof *kinds, USUAL_KINDS = 6 };
 
 typedef struct tune {
     const fp8_context *ctx;
@@ -67,7 +67,7 @@ static int tune_one(tune *t, int kind, const cli_shape *shape)
     const double seconds = t->args->seconds > 0 ? t->args->seconds : DEFAULT_SECONDS;
     cli_tune_result result;
     if (shape->m * shape->n * shape->k == 0 || cli_tune_has(&t->rows, kinds[kind].kind, shape) ||
-        (kinds[kind].whole && shape->m > MOST_WHOLE_ROWS))
+        (kinds[kind].whole && !cli_tune_quantizes(t->ctx, scheme, shape)))
         return CLI_DONE;
     if (cli_tune_case(t->ctx, &t->gpu, scheme, kinds[kind].whole, *shape, seconds, &result,
                       &t->err) != FP8_OK)
