@@ -6,6 +6,7 @@
 #include "ckpt/file.h"
 #include "convert/durable.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,6 +34,29 @@ static char *part_path(const fp8_convert *conv, const char *kind, int32_t part)
 }
 
 /* ---- reading ---- */
+
+static bool begins(int directory, const char *name)
+{
+    fp8_record record;
+    const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool whole = fd >= 0 && read(fd, &record, sizeof record) == sizeof record;
+    if (fd >= 0)
+        close(fd);
+    return whole && record.kind == FP8_RECORD_BEGIN && record.check == check_of(&record);
+}
+
+bool fp8_journal_is_in(const char *directory)
+{
+    static const char head[] = "journal.";
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir)))
+        found = !strncmp(entry->d_name, head, sizeof head - 1) && begins(dirfd(dir), entry->d_name);
+    if (dir)
+        closedir(dir);
+    return found;
+}
 
 static fp8_status check_begin(const fp8_convert *conv, int32_t part, const fp8_journal *journal,
                               const fp8_record *record, fp8_error *err)

@@ -5,12 +5,15 @@
 #include "convert/verify.h"
 
 #include "ckpt/engine.h"
+#include "ckpt/file.h"
+#include "convert/journal.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* In the order in which their findings are of use: what stands on something broken comes later. */
@@ -98,14 +101,43 @@ static void close_subject(const fp8_context *ctx, fp8_subject *s)
     fp8_checkpoint_close(s->ckpt);
 }
 
+/* *unfinished: the path is the DST.partial of a conversion, or files/ in it, or a file in that. */
+static fp8_status find_unfinished(fp8_verification *v, bool is_folder, bool *unfinished,
+                                  fp8_error *err)
+{
+    const char *path = v->desc->path, *slash = is_folder ? NULL : strrchr(path, '/');
+    char *folder = is_folder ? fp8_copy_text(v->ctx, path, strlen(path))
+                   : slash   ? fp8_copy_text(v->ctx, path, (uint64_t)(slash - path) + 1)
+                             : fp8_copy_text(v->ctx, ".", 1);
+    char *above = folder ? fp8_join_path(v->ctx, folder, "..") : NULL;
+    fp8_status status = FP8_OK;
+    if (above)
+        *unfinished = fp8_journal_is_in(folder) || fp8_journal_is_in(above);
+    else
+        status = fp8_fail(err, FP8_E_NO_MEMORY, "verify: no memory for a path");
+    fp8_release(v->ctx, above);
+    fp8_release(v->ctx, folder);
+    return status;
+}
+
 /* Opens what is verified; *opened = false if that came to a finding. */
 static fp8_status open_or_find(fp8_verification *v, bool *opened, fp8_error *err)
 {
     struct stat st;
+    bool unfinished = false;
     fp8_error why = {FP8_OK, 0, -1, ""};
     const char *path = v->desc->path;
     if (stat(path, &st))
         return fp8_fail_os(err, errno, "verify: %s", path);
+    FP8_TRY(find_unfinished(v, S_ISDIR(st.st_mode), &unfinished, err));
+    if (unfinished) {
+        v->rule = "unfinished";
+        FP8_FOUND_ERROR(v, NULL,
+                        "%s belongs to a conversion that has not ended; the same command with "
+                        "--resume goes on with it, if none does",
+                        path);
+        return FP8_OK;
+    }
     fp8_status status = open_subject(v->ctx, path, &v->subject, &why);
     *opened = status == FP8_OK;
     if (*opened)
@@ -127,13 +159,29 @@ static void count_tensors(fp8_verification *v)
     v->summary->quantized = v->subject.roles.weights;
 }
 
+/* That a pattern of config.json takes too much work is told once; other rules still look. */
+static fp8_status run_rule(fp8_verification *v, const fp8_verify_rule *rule, fp8_error *err)
+{
+    fp8_error why = {FP8_OK, 0, -1, ""};
+    v->rule = rule->name;
+    const fp8_status status = rule->check(v, &why);
+    if (status == FP8_E_ARGUMENT) {
+        v->rule = "config-broken";
+        if (!v->config_broken)
+            fp8_found(v, true, NULL, why.msg);
+        v->config_broken = true;
+        return FP8_OK;
+    }
+    if (status != FP8_OK && err)
+        *err = why;
+    return status;
+}
+
 static fp8_status run_rules(fp8_verification *v, const fp8_verify_rule *table, size_t n,
                             fp8_error *err)
 {
-    for (size_t i = 0; i < n; i++) {
-        v->rule = table[i].name;
-        FP8_TRY(table[i].check(v, err));
-    }
+    for (size_t i = 0; i < n; i++)
+        FP8_TRY(run_rule(v, &table[i], err));
     return FP8_OK;
 }
 

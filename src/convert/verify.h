@@ -35,6 +35,7 @@ typedef struct fp8_verification {
     double *sqnr; /* [summary->quantized]: of the weights compared so far */
     int64_t sqnr_count;
     const fp8_dialect *refused; /* that the engine does not load: nothing more is said of it */
+    bool config_broken;         /* a pattern that takes too much work was found */
     int64_t searches;           /* tries of other tensors in the place of one that does not fit */
 } fp8_verification;
 

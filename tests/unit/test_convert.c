@@ -399,6 +399,24 @@ static void stop_now(void *conv, const fp8_progress *progress)
         fp8_convert_stop(conv);
 }
 
+static void on_finding(void *rule, const fp8_finding *finding)
+{
+    assert_true(finding->is_error);
+    snprintf(rule, 32, "%s", finding->rule);
+}
+
+/* The only finding of what a stopped run leaves, as a whole and in parts. */
+static void is_found_unfinished(const char *path)
+{
+    char rule[32] = "";
+    fp8_verify_summary sum;
+    fp8_verify_desc d = FP8_VERIFY_DESC_INIT;
+    d.path = sandbox_path(path);
+    assert_int_equal(fp8_verify(ctx, &d, on_finding, rule, &sum, NULL), FP8_OK);
+    assert_string_equal(rule, "unfinished");
+    assert_int_equal(sum.errors, 1);
+}
+
 static void a_stopped_run_can_be_resumed(void **state)
 {
     (void)state;
@@ -413,6 +431,9 @@ static void a_stopped_run_can_be_resumed(void **state)
     fp8_convert_free(conv);
     assert_true(exists("parted.partial"));
     assert_false(exists("parted"));
+    is_found_unfinished("parted.partial");
+    is_found_unfinished("parted.partial/files");
+    is_found_unfinished("parted.partial/journal.1");
     assert_int_equal(model_convert(ctx, &d, &err), FP8_E_EXISTS); /* neither resume nor force */
     d.resume = 1;
     d.scheme = "ct-block";

@@ -143,6 +143,23 @@ static void what_cannot_be_held_is_found(void **state)
     sandbox_remove();
 }
 
+/* An entry of the list of modules that are not quantized which no name is matched with in time. */
+static void a_pattern_of_too_much_work_is_found_once(void **state)
+{
+    watch w = {"config-broken", "", "limit exceeded", true, 0};
+    fp8_verify_summary sum;
+    fp8_verify_desc desc = FP8_VERIFY_DESC_INIT;
+    edit_model *m = edit_load(*state, CHANNEL, 1);
+    edit_config(m, "\"lm_head\"", "\"lm_head\", \"re:(?:(?:[a-z0-9_.]+)+)+[!#]\"");
+    desc.path = sandbox_make();
+    edit_save(*state, m, desc.path);
+    edit_free(m);
+    assert_int_equal(fp8_verify(*state, &desc, on_finding, &w, &sum, NULL), FP8_OK);
+    assert_int_equal(w.hits, 1);
+    assert_int_equal(sum.errors, 1);
+    sandbox_remove();
+}
+
 /* ---- Diff ---- */
 
 typedef struct rows {
@@ -305,6 +322,7 @@ int main(void)
         cmocka_unit_test(engines_are_asked),
         cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(what_cannot_be_held_is_found),
+        cmocka_unit_test(a_pattern_of_too_much_work_is_found_once),
         cmocka_unit_test(a_checkpoint_equals_itself),
         cmocka_unit_test(codes_are_compared_by_their_values),
         cmocka_unit_test(equal_values_are_equal),
