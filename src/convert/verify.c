@@ -101,6 +101,19 @@ static void close_subject(const fp8_context *ctx, fp8_subject *s)
     fp8_checkpoint_close(s->ckpt);
 }
 
+/* A DST.partial in which there is no journal yet; `files` is files/ in it. */
+static bool is_begun(const char *folder, const char *files)
+{
+    static const char tail[] = ".partial";
+    enum { TAIL = sizeof tail - 1 };
+    struct stat st;
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    return n > TAIL && !memcmp(folder + n - TAIL, tail, TAIL) && !stat(files, &st) &&
+           S_ISDIR(st.st_mode);
+}
+
 /* *unfinished: the path is the DST.partial of a conversion, or files/ in it, or a file in that. */
 static fp8_status find_unfinished(fp8_verification *v, bool is_folder, bool *unfinished,
                                   fp8_error *err)
@@ -110,11 +123,14 @@ static fp8_status find_unfinished(fp8_verification *v, bool is_folder, bool *unf
                    : slash   ? fp8_copy_text(v->ctx, path, (uint64_t)(slash - path) + 1)
                              : fp8_copy_text(v->ctx, ".", 1);
     char *above = folder ? fp8_join_path(v->ctx, folder, "..") : NULL;
+    char *files = folder ? fp8_join_path(v->ctx, folder, "files") : NULL;
     fp8_status status = FP8_OK;
-    if (above)
-        *unfinished = fp8_journal_is_in(folder) || fp8_journal_is_in(above);
+    if (above && files)
+        *unfinished =
+            fp8_journal_is_in(folder) || fp8_journal_is_in(above) || is_begun(folder, files);
     else
         status = fp8_fail(err, FP8_E_NO_MEMORY, "verify: no memory for a path");
+    fp8_release(v->ctx, files);
     fp8_release(v->ctx, above);
     fp8_release(v->ctx, folder);
     return status;

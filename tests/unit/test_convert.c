@@ -434,6 +434,9 @@ static void a_stopped_run_can_be_resumed(void **state)
     is_found_unfinished("parted.partial");
     is_found_unfinished("parted.partial/files");
     is_found_unfinished("parted.partial/journal.1");
+    assert_int_equal(rename(sandbox_path("parted.partial/journal.1"), sandbox_path("moved")), 0);
+    is_found_unfinished("parted.partial/"); /* stopped before it had one */
+    assert_int_equal(rename(sandbox_path("moved"), sandbox_path("parted.partial/journal.1")), 0);
     assert_int_equal(model_convert(ctx, &d, &err), FP8_E_EXISTS); /* neither resume nor force */
     d.resume = 1;
     d.scheme = "ct-block";
