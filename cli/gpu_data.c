@@ -44,18 +44,23 @@ fp8_status cli_gpu_matrix(const fp8_context *ctx, fp8_dtype dtype, int64_t rows,
     return status;
 }
 
+fp8_status cli_gpu_repeat(const fp8_context *ctx, uint64_t bytes, int count, void **copies,
+                          fp8_error *err)
+{
+    for (int i = 1; i < count; i++) {
+        CLI_TRY(fp8_device_alloc(ctx, bytes, &copies[i], err));
+        CLI_TRY(fp8_device_copy(ctx, copies[i], copies[0], bytes, NULL, err));
+    }
+    return fp8_device_wait(ctx, NULL, err);
+}
+
 fp8_status cli_gpu_matrices(const fp8_context *ctx, fp8_dtype dtype, int64_t rows, int64_t cols,
                             int count, void **copies, fp8_error *err)
 {
     fp8_tensor first;
     const fp8_status status = cli_gpu_matrix(ctx, dtype, rows, cols, &first, err);
     copies[0] = first.data;
-    CLI_TRY(status);
-    for (int i = 1; i < count; i++) {
-        CLI_TRY(fp8_device_alloc(ctx, bytes_of(&first), &copies[i], err));
-        CLI_TRY(fp8_device_copy(ctx, copies[i], first.data, bytes_of(&first), NULL, err));
-    }
-    return fp8_device_wait(ctx, NULL, err);
+    return status == FP8_OK ? cli_gpu_repeat(ctx, bytes_of(&first), count, copies, err) : status;
 }
 
 fp8_status cli_gpu_scales(const fp8_context *ctx, fp8_dtype dtype, int64_t count, void **out,

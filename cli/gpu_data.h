@@ -19,7 +19,10 @@ int cli_gpu_copies(const cli_gpu *gpu, double bytes, bool *cold);
  * data with fp8_device_free. Errors: NO_MEMORY, DEVICE. */
 fp8_status cli_gpu_matrix(const fp8_context *ctx, fp8_dtype dtype, int64_t rows, int64_t cols,
                           fp8_tensor *out, fp8_error *err);
-/* copies[0 .. count) = that and copies of it. */
+/* copies[1 .. count) = as many bytes of the device, with what copies[0] holds. */
+fp8_status cli_gpu_repeat(const fp8_context *ctx, uint64_t bytes, int count, void **copies,
+                          fp8_error *err);
+/* copies[0 .. count) = such a matrix and copies of it. */
 fp8_status cli_gpu_matrices(const fp8_context *ctx, fp8_dtype dtype, int64_t rows, int64_t cols,
                             int count, void **copies, fp8_error *err);
 /* *out = count numbers of fp32 or E8M0, all 1/64. */

@@ -16,7 +16,7 @@ static int64_t units(int64_t extent, int64_t unit)
 
 /* ---- weights ---- */
 
-/* The first of linears[] from codes and scales of the host; the others are clones. */
+/* The first of linears[] from codes and scales; the others are clones. */
 static fp8_status make_linears(const cli_gpu_linear *c, fp8_activation activation,
                                const fp8_tensor *w, const fp8_tensor *w_scales,
                                fp8_linear **linears, fp8_error *err)
@@ -40,21 +40,22 @@ static fp8_status make_both(cli_gpu_linear *c, const fp8_tensor *w, const fp8_te
                         : FP8_OK;
 }
 
+/* w[0] = the codes that the linears are made of. */
 static fp8_status make_weights(cli_gpu_linear *c, fp8_error *err)
 {
     const cli_shape *s = &c->shape;
     const fp8_grid grid = c->scheme->w;
     const int64_t rows = units(s->n, grid.rows), cols = units(s->k, grid.cols);
-    fp8_tensor w = cli_bench_matrix(FP8_E4M3FN, s->n, s->k);
-    fp8_tensor scales = cli_bench_matrix(c->scheme->scale, rows, cols);
-    fp8_status status = FP8_E_NO_MEMORY;
+    fp8_tensor w, scales;
+    fp8_status status = cli_gpu_matrix(c->ctx, FP8_E4M3FN, s->n, s->k, &w, err);
+    c->w[0] = w.data;
+    CLI_TRY(status);
+    scales = cli_bench_matrix(c->scheme->scale, rows, cols);
     for (int64_t i = 0; c->scheme->scale == FP8_F32 && scales.data && i < rows * cols; i++)
         ((float *)scales.data)[i] = 1.0f / 64;
-    if (w.data != NULL && scales.data != NULL)
-        status = make_both(c, &w, &scales, err);
-    else
-        cli_bench_fail(err, status, "bench: no memory for the matrices");
-    free(w.data);
+    status = scales.data != NULL
+                 ? make_both(c, &w, &scales, err)
+                 : cli_bench_fail(err, FP8_E_NO_MEMORY, "bench: no memory for the matrices");
     free(scales.data);
     return status;
 }
@@ -80,7 +81,8 @@ static fp8_status make_matrices(cli_gpu_linear *c, fp8_error *err)
     const cli_shape *s = &c->shape;
     const fp8_dtype x = cli_linear_x_dtype(cli_linear_product(c->scheme));
     CLI_TRY(cli_gpu_matrix(c->ctx, x, s->m, s->k, &c->x, err));
-    CLI_TRY(cli_gpu_matrix(c->ctx, FP8_BF16, s->m, s->n, &c->y, err));
+    c->y = fp8_matrix(NULL, FP8_BF16, s->m, s->n);
+    CLI_TRY(fp8_device_alloc(c->ctx, 2 * (uint64_t)(s->m * s->n), &c->y.data, err));
     CLI_TRY(make_x_scales(c, err));
     if (c->has_whole)
         CLI_TRY(cli_gpu_matrix(c->ctx, FP8_BF16, s->m, s->k, &c->x_high, err));
@@ -91,12 +93,17 @@ static fp8_status make_matrices(cli_gpu_linear *c, fp8_error *err)
     return fp8_device_alloc(c->ctx, c->workspace_bytes, &c->workspace, err);
 }
 
-/* W as peers read it, and enough scales for any of their layouts. */
+/* W as peers read it, in codes or in X's dtype, and enough scales for any of their layouts. */
 static fp8_status make_for_peers(cli_gpu_linear *c, fp8_error *err)
 {
     const cli_shape *s = &c->shape;
     const int64_t longer = s->m > s->n ? s->m : s->n;
-    CLI_TRY(cli_gpu_matrices(c->ctx, c->x.dtype, s->n, s->k, c->copies, c->w, err));
+    if (c->x.dtype == FP8_E4M3FN) {
+        CLI_TRY(cli_gpu_repeat(c->ctx, (uint64_t)(s->n * s->k), c->copies, c->w, err));
+    } else {
+        fp8_device_free(c->ctx, c->w[0]);
+        CLI_TRY(cli_gpu_matrices(c->ctx, c->x.dtype, s->n, s->k, c->copies, c->w, err));
+    }
     return cli_gpu_scales(c->ctx, FP8_F32, (longer + 8) * (units(s->k, 128) + 4), &c->scales, err);
 }
 

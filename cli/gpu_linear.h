@@ -22,7 +22,7 @@ typedef struct cli_gpu_linear {
     uint64_t workspace_bytes;
     double bytes;                 /* of all matrices, once each */
     fp8_candidate chosen;         /* the kernel of the product */
-    void *w[CLI_GPU_MOST_COPIES]; /* rows as they are, for peers; bf16 where X is */
+    void *w[CLI_GPU_MOST_COPIES]; /* rows as they are, for peers; bf16 where X is; else the first */
     void *scales;                 /* for peers, of X and of W */
 } cli_gpu_linear;
 

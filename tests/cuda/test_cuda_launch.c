@@ -16,7 +16,7 @@
 
 #include "cuda/fake_fixture.h"
 
-enum { REPEATS = 20 * 50 };
+enum { LEAST_REPEATS = 3 * 50 };
 
 /* What the last of some launches was. */
 typedef struct seen {
@@ -95,7 +95,8 @@ static void what_is_repeated_is_what_was_launched(void **state)
         const seen last = last_of(t->fake);
         assert_true(r.seconds > 0);
         assert_int_equal(r.launches, cases[i].launches);
-        assert_int_equal(r.repeated, (2 + REPEATS) * cases[i].launches);
+        assert_true(r.repeated >= (2 + LEAST_REPEATS) * cases[i].launches);
+        assert_int_equal(r.repeated % cases[i].launches, 0);
         assert_memory_equal(&last, &r.last, sizeof last);
         assert_int_equal(last.policy, cases[i].policy);
         assert_int_equal(last.dependent, 1);
