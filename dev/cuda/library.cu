@@ -6,11 +6,15 @@
  *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
  *                       first choice, at most KEEP (12) of each kind; or, where a line goes on, those that have one of its words in their names
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
+ *   library once FILE   for a profiler (profile.py): a graph of runs from codes, a range of cudaProfilerStart a shape and kind
+ *   library hold FILE   each such graph, and cuBLASLt's best, for some time: clock, power and what holds the clock down
  *   library host        time of a call on the host; of its launches alone, repeated as the driver got them; of all but these; and of
  *                       each of the other things that a call asks the driver for */
 #include "../../include/fp8.h"
 #include "harness/bench.cuh"
 #include "library_versions.h"
+#include <cuda_profiler_api.h>
+#include <dlfcn.h>
 #include <time.h>
 
 static fp8_context *g_ctx;
@@ -19,14 +23,15 @@ static fp8_error g_err;
 
 typedef struct { fp8_linear *l[MAX_COPIES]; fp8_tensor x, sx, y; int codes; void *space; uint64_t bytes; } layer;
 
-/* block: 1x128 x 128x128; codes: X is given as codes */
-static layer layer_make(const problem *p, int block, int codes)
+/* block: 1x128 x 128x128; codes: X is given as codes; fast: sums in 13 bits */
+static layer layer_make(const problem *p, int block, int codes, int fast)
 {
     layer o;
     const int kb = (p->k + 127) / 128;
     fp8_linear_desc d = FP8_LINEAR_DESC_INIT;
     memset(&o, 0, sizeof o);
     d.activation = codes ? FP8_ACTIVATION_CODES : FP8_ACTIVATION_DYNAMIC;
+    d.accumulation = fast ? FP8_ACCUMULATION_FAST : FP8_ACCUMULATION_FP32;
     d.x.grid.rows = 1; d.x.grid.cols = block ? 128 : 0;
     d.w.grid.rows = block ? 128 : 1; d.w.grid.cols = block ? 128 : 0;
     const fp8_tensor sw = block ? fp8_matrix(p->swb, FP8_F32, (p->n + 127) / 128, kb) : fp8_matrix(p->sw, FP8_F32, p->n, 1);
@@ -79,7 +84,7 @@ static int bench(FILE *f)
         static series all[KINDS + PEERS];
         layer layers[KINDS];
         for (int kind = 0; kind < KINDS; kind++) {
-            layers[kind] = layer_make(&p, kind & 1, kind < 2 || kind >= WITH_QUANTIZER);
+            layers[kind] = layer_make(&p, kind & 1, kind < 2 || kind >= WITH_QUANTIZER, 0);
             poison(&p);
             NEED(kind_run(&p, kind, &layers[kind], p.copies - 1));
             if (verify(&p, p.copies - 1, names[kind], kind & 1, 0)) { bad++; continue; }
@@ -103,11 +108,11 @@ static version_product product_of(const problem *p, int copy, int block, int qua
     version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, quantize ? (const void *)p->xb : block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y, quantize};
     return o;
 }
-/* Whether one of the words is part of the name. */
-static int is_asked_for(int version, const char *words)
+/* Whether one of the words is part of the name, or there are none. */
+static int is_asked_for(const char *name, const char *words)
 {
-    char name[48], all[256];
-    version_name(version, name);
+    char all[256];
+    if (!*words) return 1;
     snprintf(all, sizeof all, "%s", words);
     for (char *word = strtok(all, " \t\n"); word; word = strtok(NULL, " \t\n")) if (strstr(name, word)) return 1;
     return 0;
@@ -122,7 +127,9 @@ static int worth(const version_product *p, int kind, const char *words, int *out
     int n = 0;
     for (int i = 0; i < all; i++) {
         time[i] = p->block != (kind % 2 == 0 && kind > 0) || version_is_fast(i) != (kind == 0) ? -1 : version_estimate(g_ctx, i, p);
-        if (time[i] < 0 || (*words && !is_asked_for(i, words))) continue;
+        char name[48];
+        version_name(i, name);
+        if (time[i] < 0 || !is_asked_for(name, words)) continue;
         int at = n < most ? n++ : most;
         if (at == most && time[out[--at]] <= time[i]) continue;
         for (; at > 0 && time[out[at - 1]] > time[i]; at--) out[at] = out[at - 1];
@@ -184,7 +191,7 @@ static int gradients(FILE *f)
         CK(cudaMalloc(&dy, (size_t)m * (size_t)n * 2));
         fill_bf16<<<1056, 256, 0, g_stream>>>(dy, (size_t)m * (size_t)n, 9, 0);
         for (int block = 0; block < 2; block++) {
-            layers[block] = layer_make(&p, block, 0);
+            layers[block] = layer_make(&p, block, 0, 0);
             const layer *l = &layers[block];
             const fp8_tensor in = fp8_matrix(dy, FP8_BF16, m, n);
             fp8_tensor out = fp8_matrix(p.xb, FP8_BF16, m, k);
@@ -196,6 +203,100 @@ static int gradients(FILE *f)
         report(&p, all, cases);
         for (int block = 0; block < 2; block++) layer_free(&layers[block]);
         CK(cudaFree(dy));
+        problem_free(&p);
+    }
+    return 0;
+}
+/* ---- what bounds it ---- */
+
+typedef struct { double us, mhz, watts, capped; int looks; } held; /* capped: share of the looks at which power held the clock down */
+/* What NVML tells of the first GPU; it is there where the driver is. */
+typedef struct { void *device; unsigned (*clock)(void *, unsigned, unsigned *), (*power)(void *, unsigned *), (*reasons)(void *, unsigned long long *); } meter;
+static meter meter_open(void)
+{
+    meter o = {};
+    unsigned (*init)(void) = NULL, (*find)(unsigned, void **) = NULL;
+    void *l = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (l) { *(void **)&init = dlsym(l, "nvmlInit_v2"); *(void **)&find = dlsym(l, "nvmlDeviceGetHandleByIndex_v2"); *(void **)&o.clock = dlsym(l, "nvmlDeviceGetClockInfo"); *(void **)&o.power = dlsym(l, "nvmlDeviceGetPowerUsage"); *(void **)&o.reasons = dlsym(l, "nvmlDeviceGetCurrentClocksThrottleReasons"); }
+    if (!init || !find || !o.clock || !o.power || !o.reasons || init() || find(0, &o.device)) { printf("no NVML\n"); exit(1); }
+    return o;
+}
+/* A graph again and again, always some 30 ms of them ahead of the device, so that it never rests while NVML answers; what the last
+ * second was like, of which the driver's power is the mean. */
+static held hold(const meter *m, series *s)
+{
+    enum { SM = 1, POWER_CAP = 4 | 128, BATCHES = 50, FIRST = 17 /* that counts */ };
+    static cudaEvent_t at[BATCHES + 1];
+    const int reps = (int)(30 / (series_ms(s, 1) + 1e-3f)) + 1;
+    held h = {};
+    unsigned mhz, milliwatts = 0;
+    unsigned long long reasons;
+    float ms;
+    for (int i = 0; i <= BATCHES; i++) {
+        if (!at[i]) CK(cudaEventCreate(&at[i]));
+        CK(cudaEventRecord(at[i], g_stream));
+        for (int r = 0; r < reps; r++) CK(cudaGraphLaunch(s->g, g_stream));
+        if (i > 0) CK(cudaEventSynchronize(at[i - 1]));
+        if (i > FIRST && !m->clock(m->device, SM, &mhz) && !m->reasons(m->device, &reasons) && !m->power(m->device, &milliwatts)) { h.mhz += mhz; h.capped += (reasons & POWER_CAP) != 0; h.looks++; }
+    }
+    CK(cudaStreamSynchronize(g_stream));
+    CK(cudaEventElapsedTime(&ms, at[FIRST], at[BATCHES]));
+    h.us = ms * 1e3 / ((double)(BATCHES - FIRST) * reps * s->launches); h.mhz /= h.looks; h.capped /= h.looks; h.watts = milliwatts * 1e-3;
+    return h;
+}
+/* HOLD M N K name us TFLOP/s share MHz W capped; share: of what the tensor cores do at that clock, 8192 operations a clock and SM */
+static void hold_and_tell(const meter *m, const problem *p, series *s)
+{
+    const held h = hold(m, s);
+    const double flops = 2.0 * p->m * p->n * p->k / h.us * 1e-6;
+    printf("HOLD\t%d\t%d\t%d\t%s\t%.2f\t%.0f\t%.3f\t%.0f\t%.0f\t%.2f\n", p->m, p->n, p->k, s->name, h.us, flops, flops * 1e6 / (8192.0 * g_sms * h.mhz), h.mhz, h.watts, h.capped);
+}
+static void profile_range(const problem *p, series *s)
+{
+    for (int i = 0; i < 3; i++) series_ms(s, 1);
+    CK(cudaProfilerStart());
+    series_ms(s, 1);
+    CK(cudaProfilerStop());
+    printf("ONCE\t%d\t%d\t%d\t%s\t%d\n", p->m, p->n, p->k, s->name, s->launches);
+}
+/* Of series of one name, which stand side by side, only the faster is kept. */
+static int keep_faster(series *all, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        series_ms(&all[i], 1);
+        all[i].t[0] = series_ms(&all[i], 1);
+        if (kept == 0 || strcmp(all[kept - 1].name, all[i].name)) { all[kept++] = all[i]; continue; }
+        if (all[i].t[0] < all[kept - 1].t[0]) { const series slower = all[kept - 1]; all[kept - 1] = all[i]; all[i] = slower; }
+        CK(cudaGraphExecDestroy(all[i].g));
+    }
+    return kept;
+}
+static int chains(FILE *f, int once)
+{
+    char line[256];
+    const meter m = once ? meter{} : meter_open();
+    static const char *const names[] = {"channel", "block", "fast"};
+    while (fgets(line, sizeof line, f)) {
+        int rows, n, k, words = 0, count = 0;
+        if (line[0] == '#' || sscanf(line, "%d %d %d%n", &rows, &n, &k, &words) != 3) continue;
+        words += (int)strspn(line + words, " \t\n");
+        problem p;
+        problem_make(&p, rows, n, k, 0, 0);
+        static series all[3 + PEERS];
+        layer layers[3];
+        for (int kind = 0; kind < 3; kind++) {
+            layers[kind] = layer_make(&p, kind == 1, 1, kind == 2);
+            NEED(layer_run(&layers[kind], 0));
+            series_begin();
+            for (int c = 0; c < p.launches; c++) NEED(layer_run(&layers[kind], c % p.copies));
+            all[count++] = series_end(names[kind], 0, 0, 0, p.launches);
+        }
+        if (!once) count = keep_faster(all, count + peers(&p, all + count));
+        for (int i = 0; i < count; i++)
+            if (is_asked_for(all[i].name, line + words)) { if (once) profile_range(&p, &all[i]); else hold_and_tell(&m, &p, &all[i]); }
+        for (int i = 0; i < count; i++) cudaGraphExecDestroy(all[i].g);
+        for (int kind = 0; kind < 3; kind++) layer_free(&layers[kind]);
         problem_free(&p);
     }
     return 0;
@@ -220,7 +321,7 @@ template <class F> static double host_us(F f)
 
 /* ---- what the library has launched ---- */
 
-typedef struct { CUlaunchConfig config; CUlaunchAttribute attributes[2]; CUfunction function; alignas(128) char argument[1024]; } kept;
+typedef struct { CUlaunchConfig config; CUlaunchAttribute attributes[4]; CUfunction function; alignas(128) char argument[1024]; } kept;
 static kept g_launches[8];
 static int g_launched;
 static decltype(&cuLaunchKernelEx) g_launch;
@@ -229,7 +330,7 @@ static CUresult launch_kept(const CUlaunchConfig *config, CUfunction function, v
     size_t at, bytes;
     DRIVER(cuFuncGetParamInfo, 12040);
     kept *l = &g_launches[g_launched++];
-    if (f_cuFuncGetParamInfo(function, 0, &at, &bytes) || bytes > sizeof l->argument || config->numAttrs > 2) { printf("what launch is that?\n"); exit(1); }
+    if (f_cuFuncGetParamInfo(function, 0, &at, &bytes) || bytes > sizeof l->argument || config->numAttrs > 4) { printf("what launch is that?\n"); exit(1); }
     l->config = *config;
     memcpy(l->attributes, config->attrs, config->numAttrs * sizeof *config->attrs);
     l->config.attrs = l->attributes;
@@ -275,7 +376,7 @@ static int host(void)
             problem p;
             double whole = 1e30, again = 1e30, rest = 1e30;
             problem_make(&p, shape[s][0], shape[s][1], shape[s][2], 1, 0);
-            layer l = layer_make(&p, kind & 1, kind < 2);
+            layer l = layer_make(&p, kind & 1, kind < 2, 0);
             g_launched = 0;
             *launcher = (void *)launch_kept;
             NEED(layer_run(&l, 0));
@@ -301,6 +402,7 @@ int main(int argc, char **argv)
     NEED(fp8_context_create(&d, &g_ctx, &g_err));
     if (argc > 1 && !strcmp(argv[1], "host")) return host();
     FILE *f = argc > 1 ? fopen(argv[argc - 1], "r") : NULL;
-    if (!f) { printf("usage: library [sweep | dx] shapes.txt | host\n"); return 2; }
+    if (!f) { printf("usage: library [sweep | dx | once | hold] shapes.txt | host\n"); return 2; }
+    if (argc > 2 && (!strcmp(argv[1], "once") || !strcmp(argv[1], "hold"))) return chains(f, argv[1][0] == 'o');
     return argc < 3 ? bench(f) : strcmp(argv[1], "dx") ? sweep(f) : gradients(f);
 }
