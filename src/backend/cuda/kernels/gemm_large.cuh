@@ -172,10 +172,7 @@ DEV void large_body(const fp8_large_args &a)
     const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
     const int slice = SLICES > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0;
     const int all_kb = (a.k + 127) / 128, kb0 = all_kb * slice / SLICES;
-    int kb = all_kb * (slice + 1) / SLICES - kb0; /* k blocks, from kb0 on */
-    /* Not in a uniform register: the additions of BLOCK would then read the scales once a value
-     * instead of once a pair, which takes 10 % more time with 128x128 tiles. */
-    asm volatile("" : "+r"(kb));
+    const int kb = all_kb * (slice + 1) / SLICES - kb0; /* k blocks, from kb0 on */
     const int tiles = a.down * a.across; /* of a cluster */
     const int rank = CL > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0, rm = rank % CM,
               rn = rank / CM; /* place in the cluster: down, across */
@@ -424,13 +421,16 @@ DEV void large_body(const fp8_large_args &a)
                     s[2 * b + 1] = p[8] * sw;
                 }
             };
+            /* With BLOCK one row after the other: after every second addition the assembler lets
+             * other warps go ahead, and a scale is not kept over that. In pairs of a row it is
+             * read once a pair or once a value, as it happens; so it is once a pair. */
             auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2 * WB]) {
 #pragma unroll
-                for (int i = 0; i < R; i++) {
+                for (int j = 0; j < R; j++) {
+                    const int e = j / (R / 2), i = BLOCK ? j % (R / 2) / 2 * 4 + 2 * e + j % 2 : j;
                     const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
-                    to[i] =
-                        BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + i % 4 / 2] : s[i % 4 / 2], to[i])
-                              : to[i] + d[i];
+                    to[i] = BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + e] : s[e], to[i])
+                                  : to[i] + d[i];
                 }
             };
             if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
