@@ -99,11 +99,12 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(128, 112, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 128, 6, 2, 1, FP8_LARGE_ROWS, 1, 2) \
-    X(128, 136, 4, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 128, 6, 1, 2, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 136, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 144, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 144, 5, 2, 1, FP8_LARGE_ROWS, 1, 2) \
-    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
-    X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 0, 2) \
+    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
 #define FP8_LARGE_BLOCK(X)                     \
     X(64, 64, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
@@ -112,9 +113,10 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(64, 128, 6, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
+    X(128, 80, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 96, 7, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
-    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 0, 2) \
+    X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
 #define FP8_LARGE_FAST(X)                       \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 0, 2)   \
@@ -153,7 +155,7 @@ FP8_SIZE fp8_large_slab(int cols, int split, int block)
            : fp8_large_group_cols(cols, split) % 64 || block ? 32
                                                              : 64;
 }
-/* Of an output buffer, of which each group has two. */
+/* Of an output buffer. */
 FP8_SIZE fp8_large_buffer(int cols, int split, int block)
 {
     return 64 * fp8_large_slab(cols, split, block) * 2;
@@ -175,11 +177,29 @@ FP8_SIZE fp8_large_pitch(int cols)
 {
     return cols * 4 + 32;
 }
-FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int slices, int split, int block)
+/* All but the output buffers. */
+FP8_SIZE fp8_large_fixed(int rows, int cols, int stages, int slices, int split, int block)
 {
     return stages * fp8_large_stage(rows, cols, block) + fp8_large_exchange(cols, split) + 256 +
            (slices > 1 ? (slices - 1) * ((rows + slices - 1) / slices) * fp8_large_pitch(cols)
-                       : 4 * fp8_large_buffer(cols, split, block) + 2 * cols * 4);
+                       : 2 * cols * 4);
+}
+/* Output buffers of a group: one for each part of a tile that it stores, or as many as there is
+ * room for. */
+FP8_SIZE fp8_large_buffers(int rows, int cols, int stages, int split, int block)
+{
+    const int parts = (split == FP8_LARGE_ROWS ? rows / 128 : rows / 64) *
+                      (fp8_large_group_cols(cols, split) / fp8_large_slab(cols, split, block));
+    const int room = (FP8_SHARED_MOST - fp8_large_fixed(rows, cols, stages, 1, split, block)) /
+                     (2 * fp8_large_buffer(cols, split, block));
+    return parts < room ? parts : room;
+}
+FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int slices, int split, int block)
+{
+    return fp8_large_fixed(rows, cols, stages, slices, split, block) +
+           (slices > 1 ? 0
+                       : 2 * fp8_large_buffers(rows, cols, stages, split, block) *
+                             fp8_large_buffer(cols, split, block));
 }
 
 /* ---- gemm_small.cuh ---- */

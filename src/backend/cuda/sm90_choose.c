@@ -191,6 +191,8 @@ static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_versio
 
 /* So many times as much may a block receive where few are at work. */
 #define FEW 1.5F
+/* So many times as long takes a k block of a tile that may lie in two blocks of W; an H200. */
+#define TWO_BLOCKS 1.09F
 
 /* us until the sums of a tile, of which each of so many blocks has made a part, have met: a start,
  * and the bytes that a block sends. Measured on an H200: 64x64 tiles 0.9 to 1.2, 128x128 2 to 3. */
@@ -227,7 +229,8 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const int32_t asked_rows = v->rows / v->across + v->cols / v->down;
     const float asked = (float)asked_rows * 128;
     const float received = (float)(v->rows + v->cols) * 128;
-    const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products;
+    const float two = v->block && 128 % v->cols ? TWO_BLOCKS : 1;
+    const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products * two;
     const int32_t active = least(tiles, at_once) * cluster;
     const float few = lesser((float)device->facts.processors / (float)active, FEW);
     const float block = most(most(asked / (81 * few), received / (58 * few)), clocks);

@@ -15,8 +15,8 @@
  * ROWS: the second group starts some k blocks late and shares nothing but the ring with the first,
  * so that the additions and the epilogue of one meet the products of the other. TILES: the epilogue
  * of one meets the main loop of the other. AHEAD: a group has the products of a k block under way
- * while it adds those of the one before. The epilogue goes through two small buffers a group and
- * bulk stores that are read while the next columns are converted. Tiles are walked in groups of
+ * while it adds those of the one before. The epilogue goes through small buffers and bulk
+ * stores that are read while the next columns are converted. Tiles are walked in groups of
  * `group` tiles down, M fastest. */
 #ifndef FP8_KERNELS_GEMM_LARGE_CUH
 #define FP8_KERNELS_GEMM_LARGE_CUH
@@ -46,6 +46,10 @@ struct large_cfg {
     static constexpr bool TWO = BLOCK && 128 % BN != 0;
     static constexpr int EDGE = BN % 32 ? 16 : 32;
     static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
+    static constexpr int PARTS = MT * SLABS; /* of a group's tile, stored one after the other */
+    static constexpr int BUFFERS = fp8_large_buffers(BM, BN, ST, SPLIT, BLOCK);
+    /* Registers for products ahead are there for half of the columns. */
+    static constexpr bool HALVES = AHEAD && BN > 144;
     static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
     /* Of the sums of a tile where slices of K meet: bytes of a row, and from one sender's to the
      * next one's in the block that adds them. */
@@ -55,6 +59,7 @@ struct large_cfg {
     static_assert(SLICES == 1 || (CM * CN == 1 && ST < 16 && SPLIT != FP8_LARGE_TILES &&
                                   BM * PITCH + (2 * BN + BM) * 4 <= ST * (A + B)),
                   "the ring holds the sums of a tile");
+    static_assert(SLICES > 1 || BUFFERS == PARTS || BUFFERS >= 2, "a buffer to write");
     static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0 && GN % SLAB == 0 && GM % 64 == 0 &&
                       ST <= 16,
                   "parts of a tile");
@@ -62,6 +67,7 @@ struct large_cfg {
                   "a stage belongs to one group");
     static_assert(FAST || SPLIT != FP8_LARGE_TILES,
                   "additions need the other group's products beside them");
+    static_assert(!HALVES || SPLIT == FP8_LARGE_ROWS, "every k block");
     static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
 };
 
@@ -173,13 +179,13 @@ DEV void large_body(const fp8_large_args &a)
     const int slice = SLICES > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0;
     const int all_kb = (a.k + 127) / 128, kb0 = all_kb * slice / SLICES;
     const int kb = all_kb * (slice + 1) / SLICES - kb0; /* k blocks, from kb0 on */
-    const int tiles = a.down * a.across; /* of a cluster */
+    const int tiles = a.down * a.across;                /* of a cluster */
     const int rank = CL > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0, rm = rank % CM,
               rn = rank / CM; /* place in the cluster: down, across */
     const int cid = (int)blockIdx.x / (CL * SLICES), clusters = (int)gridDim.x / (CL * SLICES);
     const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0), ring_b = ring + ST * c::A,
                    staging = ring_b + ST * c::B;
-    constexpr int OUT = SLICES > 1 ? 0 : 4 * c::BUFFER;
+    constexpr int OUT = SLICES > 1 ? 0 : 2 * c::BUFFERS * c::BUFFER;
     const uint32_t ring_sf = staging + OUT;
     float4 *swap = (float4 *)(sm + ST * (c::A + c::B + 2 * c::SF) + OUT);
     uint8_t *after = (uint8_t *)swap + c::SWAP;
@@ -307,7 +313,7 @@ DEV void large_body(const fp8_large_args &a)
         const uint32_t alo = (ring >> 4) + 0x10000 +
                              (SPLIT == FP8_LARGE_ROWS ? (uint32_t)wg * (MT * 512) : 0),
                        blo = (ring_b >> 4) + 0x10000;
-        const uint32_t stage_d = staging + (uint32_t)wg * (2 * c::BUFFER);
+        const uint32_t stage_d = staging + (uint32_t)wg * (c::BUFFERS * c::BUFFER);
         /* A stage is free for this CTA (peer 0) and for those of its row and column. The products
          * of a group end together, so its warps share out the telling. */
         const int whom = lane < 2 ? w + 4 * lane : c::PEERS,
@@ -350,7 +356,6 @@ DEV void large_body(const fp8_large_args &a)
         int k0 = SPLIT == FP8_LARGE_DEPTH ? wg : 0; /* the group's first k block of a tile */
         if (SPLIT == FP8_LARGE_DEPTH)
             slot = wg;
-        uint32_t buffer = 0;
         pdl_wait();
         constexpr int TURNS = SPLIT == FP8_LARGE_TILES ? 2 : 1; /* groups that take a tile each */
         if (TURNS == 2 && wg == 1)
@@ -421,16 +426,19 @@ DEV void large_body(const fp8_large_args &a)
                     s[2 * b + 1] = p[8] * sw;
                 }
             };
-            /* With BLOCK one row after the other: after every second addition the assembler lets
-             * other warps go ahead, and a scale is not kept over that. In pairs of a row it is
-             * read once a pair or once a value, as it happens; so it is once a pair. */
-            auto add = [&](float(&to)[R], const float(&d)[R], const float(&s)[2 * WB]) {
+            /* d: `count` sums from `at` on. With BLOCK one row after the other: after every second
+             * addition the assembler lets other warps go ahead, and a scale is not kept over that.
+             * In pairs of a row it is read once a pair or once a value, as it happens; so it is
+             * once a pair. */
+            auto add =
+                [&](float(&to)[R], const float *d, int count, const float(&s)[2 * WB], int at) {
 #pragma unroll
-                for (int j = 0; j < R; j++) {
-                    const int e = j / (R / 2), i = BLOCK ? j % (R / 2) / 2 * 4 + 2 * e + j % 2 : j;
+                for (int l = 0; l < count; l++) {
+                    const int e = l / (count / 2),
+                              j = BLOCK ? l % (count / 2) / 2 * 4 + 2 * e + l % 2 : l, i = at + j;
                     const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
-                    to[i] = BLOCK ? fmaf(d[i], second ? s[2 * WB - 2 + e] : s[e], to[i])
-                                  : to[i] + d[i];
+                    to[i] =
+                        BLOCK ? fmaf(d[j], second ? s[2 * WB - 2 + e] : s[e], to[i]) : to[i] + d[j];
                 }
             };
             if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
@@ -468,6 +476,50 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                 for (int h = 0; h < MT; h++)
                     pin(acc[h]);
+            } else if constexpr (c::HALVES) { /* the same, a half of the columns at a time */
+                float d0[R / 2], d1[R / 2], s[2 * WB];
+                auto multiply = [&](int half, float(&d)[R / 2]) {
+                    wg_fence();
+                    kblock<BN / 2>::ss(d, alo + slot * (c::A / 16),
+                                       blo + slot * (c::B / 16) + half * (BN / 2 * 8), 0);
+                    wg_commit();
+                };
+                wait_full(0);
+                scales(0, 0, s);
+                multiply(0, d0);
+                for (int k = 0;;) {
+                    if (k >= kb) { /* never; without it the assembler loses the order */
+                        wg_wait<0>();
+                        pin(d0);
+                        add(acc[0], d0, R / 2, s, 0);
+                        break;
+                    }
+                    const int p = slot;
+                    multiply(1, d1);
+                    start_other(k);
+                    next();
+                    wg_wait<1>();
+                    pin(d0);
+                    add(acc[0], d0, R / 2, s, 0);
+                    if (++k == kb) {
+                        wg_wait<0>();
+                        pin(d1);
+                        release(p);
+                        add(acc[0], d1, R / 2, s, R / 2);
+                        break;
+                    }
+                    float following[2 * WB];
+                    wait_full(k);
+                    scales(k, 0, following);
+                    multiply(0, d0);
+                    wg_wait<1>();
+                    pin(d1);
+                    release(p);
+                    add(acc[0], d1, R / 2, s, R / 2);
+#pragma unroll
+                    for (int i = 0; i < 2 * WB; i++)
+                        s[i] = following[i];
+                }
             } else if (AHEAD) { /* the products of a k block meet the additions of the one before */
                 float d0[R], d1[R], s0[2 * WB], s1[2 * WB];
                 int p0, p1; /* their stages */
@@ -484,7 +536,7 @@ DEV void large_body(const fp8_large_args &a)
                 auto finish = [&](float(&d)[R], const float(&s)[2 * WB], int p) {
                     pin(d);
                     release(p);
-                    add(acc[0], d, s);
+                    add(acc[0], d, R, s, 0);
                 };
                 if (k0 < kb)
                     multiply(k0, d0, s0, p0);
@@ -525,7 +577,7 @@ DEV void large_body(const fp8_large_args &a)
                             release(slot);
                             start_other(k);
                         } /* the other's products meet the additions below */
-                        add(acc[h], d, s);
+                        add(acc[h], d, R, s, 0);
                     }
                     next();
                 }
@@ -604,16 +656,23 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const int col = t128 + 128 * i;
-                    if (col < GN)
+                    if (!BLOCK && col < GN)
                         my_cols[col] = cs[i];
                 }
+                auto col_scales = [&](int col) {
+                    return BLOCK ? make_float2(1, 1) : *(const float2 *)(my_cols + col);
+                };
+                if (t128 == 0)
+                    bulk_wait_read<0>(); /* of the tile before */
                 bar_named(1 + wg, 128);
                 /* Element (row lane / 4 + 8 e, column 2 (lane % 4) + i) of 8 columns, h of the
                  * rows. */
                 auto value =
                     [&](bool with_bias, int h, int columns, int e, int i, float s, float b) {
-                    const float sum = acc[h][columns * 4 + 2 * e + i] * s;
-                    return with_bias ? fmaf(rs[h][e], sum, b) : rs[h][e] * sum;
+                    const float sum = acc[h][columns * 4 + 2 * e + i];
+                    if (BLOCK) /* nothing is left to multiply by */
+                        return with_bias ? sum + b : sum;
+                    return with_bias ? fmaf(rs[h][e], sum * s, b) : rs[h][e] * (sum * s);
                 };
                 auto bias_of = [&](bool with_bias, int col) {
                     return with_bias && n1 + col < a.n ? __ldg(a.scales.bias + n1 + col) : 0.0f;
@@ -625,16 +684,16 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                     for (int h = 0; h < MT; h++)
 #pragma unroll
-                        for (int slab = 0; slab < c::SLABS; slab++, buffer ^= 1) {
-                            const uint32_t to = stage_d + buffer * c::BUFFER;
+                        for (int slab = 0; slab < c::SLABS; slab++) {
+                            const int part = h * c::SLABS + slab;
+                            const uint32_t to = stage_d + part % c::BUFFERS * c::BUFFER;
                             constexpr int G = c::SLAB / 8;
                             float2 scale[G]; /* all before the first store: the
                                                 assembler keeps the order of
                                                 shared accesses */
 #pragma unroll
                             for (int g = 0; g < G; g++)
-                                scale[g] = *(const float2 *)(my_cols + slab * c::SLAB + g * 8 +
-                                                             2 * (lane % 4));
+                                scale[g] = col_scales(slab * c::SLAB + g * 8 + 2 * (lane % 4));
 #pragma unroll
                             for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8, or two */
                                 const int pair = g + 1 < G ? 2 : 1;
@@ -663,16 +722,17 @@ DEV void large_body(const fp8_large_args &a)
                                     stmatrix2(at, o[0], o[1]);
                             }
                             const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
-                            if (t128 == 0)
-                                bulk_wait_read(); /* the other buffer was stored:
-                                                     after the barrier it may be
-                                                     written */
+                            /* The next part's buffer was stored: after the barrier it may be
+                             * written. */
+                            if (t128 == 0 && part + 1 >= c::BUFFERS && part + 1 < c::PARTS)
+                                bulk_wait_read<(c::BUFFERS > 2 ? c::BUFFERS - 2 : 0)>();
                             fence_async_smem();
                             bar_named(1 + wg, 128);
                             if (!a.y_plain) {
-                                if (t128 == 0 && n2 < a.n && m1 < a.m) {
-                                    tma_store_2d(&a.y, to, n2, m1);
-                                    bulk_commit();
+                                if (t128 == 0) {
+                                    if (n2 < a.n && m1 < a.m)
+                                        tma_store_2d(&a.y, to, n2, m1);
+                                    bulk_commit(); /* of nothing, too: they are counted */
                                 }
                             } else {
 #pragma unroll 1
@@ -696,7 +756,7 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                     for (int at = 0; at < GN / 8; at++) {
                         const int col = at * 8 + 2 * (lane % 4), n = n1 + col;
-                        const float2 s = *(const float2 *)(my_cols + col);
+                        const float2 s = col_scales(col);
                         const float b0 = bias_of(bias, col), b1 = bias_of(bias, col + 1);
 #pragma unroll
                         for (int h = 0; h < MT; h++)
@@ -731,7 +791,7 @@ DEV void large_body(const fp8_large_args &a)
                 skip(kb);
         }
         if (SLICES == 1 && t128 == 0) /* the stores themselves are done before the kernel is */
-            bulk_wait_read();
+            bulk_wait_read<0>();
     }
     if (CL > 1) /* the peer may still arrive on this CTA's barriers */
         cluster_arrive();

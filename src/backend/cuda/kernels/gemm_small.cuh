@@ -447,7 +447,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                     half[j * 128] =
                         make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
             if (c::WIDE && tid % 128 < J)
-                bulk_wait_read();
+                bulk_wait_read<0>();
             bar_named(1, 256);
             if (c::HALF_K && wg == 0)
 #pragma unroll

@@ -272,9 +272,9 @@ DEV void bulk_commit()
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-DEV void bulk_wait_read()
+template <int N> DEV void bulk_wait_read() /* of all stores but the last N */
 {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 DEV void bulk_wait_all()
 {
