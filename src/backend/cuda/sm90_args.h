@@ -218,6 +218,7 @@ typedef struct fp8_small_args {
     int32_t by_bulk;          /* Y is stored through its map, where tiles are wide; not fp32 */
     int32_t y_dtype;          /* fp8_dtype */
     int32_t rounds, rest;     /* tiles of each cluster; and one more of the first `rest` */
+    int32_t pace;             /* clocks from a stage of W to the next, in the first ring */
 } fp8_small_args;
 FP8_ARGS_SIZE(fp8_small_args, 640);
 
@@ -267,7 +268,7 @@ FP8_SIZE fp8_small_per_sm(int rows, int tokens) /* blocks that an SM may hold */
 }
 FP8_SIZE fp8_small_threads(int rows, int tokens) /* whole groups where registers move */
 {
-    return fp8_small_per_sm(rows, tokens) == 1 ? 384 : 288;
+    return fp8_small_per_sm(rows, tokens) == 1 ? 384 : fp8_small_resident(tokens) ? 288 : 320;
 }
 FP8_SIZE fp8_small_group_tokens(int rows, int tokens) /* of a group of warps */
 {
@@ -324,9 +325,15 @@ FP8_SIZE fp8_small_received(int rows, int tokens, int split)
 {
     return (split - 1) * fp8_small_region(rows, tokens, split);
 }
+/* Partial sums by st.async (a low latency, 4 to 8 bytes a clock); else by bulk copies, which take
+ * them from shared memory. */
+FP8_SIZE fp8_small_direct(int tokens)
+{
+    return tokens <= 16;
+}
 FP8_SIZE fp8_small_staging(int rows, int tokens, int split)
 {
-    return fp8_small_resident(tokens) || split == 1 ? 0 : fp8_small_received(rows, tokens, split);
+    return fp8_small_direct(tokens) || split == 1 ? 0 : fp8_small_received(rows, tokens, split);
 }
 /* The second group's half of K, for two tiles; a tile of Y. */
 FP8_SIZE fp8_small_pair(int rows, int tokens)

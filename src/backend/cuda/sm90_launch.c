@@ -101,6 +101,22 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }
 
+/* Clocks from one stage of W to the next, while a block asks for its first ring: all blocks together
+ * ask somewhat faster than the memory gives. What is asked for at once stands in the way of X, and
+ * of what the kernel before still reads. Slower where the next kernel reads beside this one all the
+ * time: it has two tiles a cluster, or half of the processors. (dev/cuda/README.md, run 18) */
+static int32_t pace_of(const fp8_cuda_device *device, const fp8_sm90_version *v,
+                       const fp8_sm90_plan *plan)
+{
+    const float clocks = 1.75e3F; /* a us */
+    const int32_t blocks = plan->clusters * v->split;
+    const bool beside = v->quantizes || (v->per_sm == 2 && plan->waves > 1) ||
+                        (v->per_sm == 1 && 2 * blocks <= device->facts.processors);
+    const float rate = device->facts.memory_rate * (beside ? 1.3F : 1.9F);
+    const float bytes = (float)(fp8_small_w_bytes(v->rows, v->cols) * blocks);
+    return rate > 0 ? (int32_t)(bytes / rate * clocks) : 0;
+}
+
 static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_version *v,
                                const fp8_sm90_problem *p, const fp8_sm90_matrices *m, void *stream,
                                fp8_error *err)
@@ -129,6 +145,7 @@ static fp8_status launch_small(const fp8_cuda_device *device, const fp8_sm90_ver
         .y_dtype = (int32_t)m->y_dtype,
         .rounds = tiles / plan.clusters,
         .rest = tiles % plan.clusters,
+        .pace = pace_of(device, v, &plan),
     };
     const fp8_cuda_shape shape = {
         .grid = {(uint32_t)(plan.clusters * v->split)},

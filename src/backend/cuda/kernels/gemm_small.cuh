@@ -9,8 +9,8 @@
  * workspace, and always the same bits) and stored.
  *
  *   8 warps  two groups: they halve the rows of W (BR is 128), the tokens (BT >= 64), or K
- *   1 warp   producer: asks for the first stages of W before it waits for the kernel before, for X
- *            after it
+ *   1 warp   W: asks for the first stages before the kernel before has ended, at the memory's pace
+ *   1 warp   X, where it comes with W: after the kernel before
  *
  * X is codes or, for up to 8 tokens, IN: bf16 or fp16, which every cluster quantizes for itself
  * while W is on its way (quantize_slice.cuh).
@@ -33,8 +33,7 @@ template <int BR, int BT, bool BLOCK, int C> struct small_cfg {
     static constexpr int TOK = fp8_small_group_tokens(BR, BT);
     static constexpr int J = TOK / 8, R = TOK / 2; /* groups of 8 tokens, registers of sums */
     static constexpr int WARPS = fp8_small_warps(BR, BT);
-    static constexpr bool DIRECT = BT <= 16; /* partial sums by st.async (a low latency, 4 to 8
-                                                bytes a clock); else by bulk copies */
+    static constexpr bool DIRECT = fp8_small_direct(BT);
     static constexpr bool WIDE = fp8_small_wide(BT), IN_RING = fp8_small_in_ring(BT, C);
     static constexpr int A = fp8_small_w_bytes(BR, BT), B = fp8_small_x_bytes(BR, BT);
     static constexpr int SF_ROW = fp8_small_scale_row(BT),
@@ -139,8 +138,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
     __shared__ alignas(8) uint64_t full[16], empty[16], arrived,
         free_again; /* arrived: partial sums; free_again: they were read, or the ring may hold them
                      */
-    __shared__ alignas(16) float w_scale[2][BR], w_bias[2][BR],
-        x_scale[2][BT]; /* of this tile and of the one before */
+    __shared__ alignas(16) float x_scale[2][BT]; /* of this tile and of the one before */
     __shared__ slice_quantizer quantizer;
     auto uniform = [](uint32_t v) {
         return __shfl_sync(~0u, v, 0);
@@ -165,7 +163,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                    free_bar = uniform(smem_u32(&free_again));
     float *scales = (float *)(sm + (ring_sf - ring)); /* RESIDENT and BLOCK */
     pdl_launch();
-    if (warp >= 8) { /* ---- producer ---- */
+    if (warp >= 8) { /* ---- producers ---- */
         if (c::PER_SM == 1)
             reg_dec<24>();
         const uint32_t lead = elect_one();
@@ -175,8 +173,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
         auto load_w = [&](int slot, int n0, int s) {
             mbar_expect_tx_if(
                 lead, full_bar + slot * 8,
-                (uint32_t)blocks(s) *
-                    (BR * 128 + (c::RESIDENT ? 0 : a.x_rows * 128 + (c::SF ? BT * 4 : 0))));
+                (uint32_t)blocks(s) * (BR * 128));
 #pragma unroll
             for (int p = 0; p < KPS; p++)
                 if (has(s, p))
@@ -184,6 +181,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                                    (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
         };
         auto load_x = [&](int slot, int m0, int s) {
+            mbar_expect_tx_if(lead, full_bar + slot * 8, (uint32_t)blocks(s) * (a.x_rows * 128 + (c::SF ? BT * 4 : 0)));
 #pragma unroll
             for (int p = 0; p < KPS; p++) {
                 if (!has(s, p))
@@ -196,7 +194,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             }
         };
         if (warp == 8) { /* the first stage of W at once, all else after it */
-            mbar_init_if(lead, full_bar, 1);
+            mbar_init_if(lead, full_bar, c::RESIDENT ? 1 : 2);
             mbar_init_fence();
             fence_async_smem();
             __syncwarp(); /* one lane does all of it; racecheck wants to see that */
@@ -209,7 +207,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                 tma_prefetch_map_if(lead, &a.y);
             for (int i = 0; i < S; i++) {
                 if (i)
-                    mbar_init_if(lead, full_bar + i * 8, 1);
+                    mbar_init_if(lead, full_bar + i * 8, c::RESIDENT ? 1 : 2);
                 mbar_init_if(lead, empty_bar + i * 8, c::LEAN ? 2 : 8);
             }
             mbar_init_if(lead, arrived_bar, 1);
@@ -220,9 +218,13 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             fence_async_smem();
         }
         __syncwarp();
-        bar_named_arrive(3, c::THREADS); /* nobody waits for the copies */
-        cluster_arrive_relaxed();
-        if (warp == 8) {
+        if (!c::RESIDENT && warp == 9)
+            bar_named(3, c::THREADS);
+        else
+            bar_named_arrive(3, c::THREADS); /* nobody waits for the copies */
+        if (C > 1)
+            cluster_arrive_relaxed();
+        if (warp == 8 || (!c::RESIDENT && warp == 9)) {
             const int total = mine * ns;
             /* Stages from..to - 1 of this CTA: each(stage, m0 and n0 of the tile, its stage). */
             auto walk = [&](int from, int to, auto each) {
@@ -235,41 +237,64 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                         each(i, m0, n0, s);
                 }
             };
-            const int ahead = min(S, total);
-            if (ahead) { /* W at once, X when it is there */
-                walk(1, ahead, [&](int i, int, int n0, int s) { load_w(i, n0, s); });
-                walk(ahead, min(S + a.prefetch, total), [&](int, int, int n0, int s) {
+            int slot = 0;
+            uint32_t phase = 1; /* the ring is empty at first */
+            auto free_slot = [&](int i) {
+                if (i >= S)
+                    mbar_wait(empty_bar + slot * 8, phase);
+            };
+            auto next = [&] {
+                if (++slot == S) {
+                    slot = 0;
+                    phase ^= 1;
+                }
+            };
+            if (warp == 8) {
+                const uint32_t begun = clocks();
+                /* The first ring at the memory's pace: what is asked for at once is in the way of X,
+                 * and of the kernel before. */
+                auto pace = [&](int i) {
+                    while ((int)(clocks() - begun) < i * a.pace) {
+                    }
+                };
+                const int ahead = min(S, total);
+                walk(1, ahead, [&](int i, int, int n0, int s) {
+                    pace(i);
+                    load_w(i, n0, s);
+                });
+                walk(ahead, min(S + a.prefetch, total), [&](int i, int, int n0, int s) {
+                    pace(i);
 #pragma unroll
                     for (int p = 0; p < KPS; p++)
                         if (has(s, p))
                             tma_prefetch_2d_if(lead, &a.w, (kb0 + s * KPS + p) * 128, n0);
                 });
-            }
-            if (!c::RESIDENT) {
+                slot = ahead == S ? 0 : ahead;
+                phase = 0;
+                walk(ahead, total, [&](int i, int, int n0, int s) {
+                    free_slot(i);
+                    load_w(slot, n0, s);
+                    next();
+                });
+            } else {
                 pdl_wait();
-                walk(0, ahead, [&](int i, int m0, int, int s) { load_x(i, m0, s); });
-            }
-            int slot = ahead == S ? 0 : ahead;
-            uint32_t phase = 0;
-            walk(ahead, total, [&](int, int m0, int n0, int s) {
-                mbar_wait(empty_bar + slot * 8, phase);
-                load_w(slot, n0, s);
-                if (!c::RESIDENT)
+                walk(0, total, [&](int i, int m0, int, int s) {
+                    free_slot(i);
                     load_x(slot, m0, s);
-                if (++slot == S) {
-                    slot = 0;
-                    phase ^= 1;
-                }
-            });
+                    next();
+                });
+            }
         }
         __syncwarp();
-        cluster_wait();
+        if (C > 1)
+            cluster_wait();
     } else { /* ---- consumers ---- */
         if (c::PER_SM == 1)
             reg_inc<240>();
         if (QUANTIZES && tid < 16)
             quantizer.amax[tid] = 0;
-        cluster_arrive_relaxed();
+        if (C > 1)
+            cluster_arrive_relaxed();
         bar_named(3, c::THREADS);
         const int wg = warp / 4, w = warp % 4;
         const uint32_t a_lo = (ring >> 4) + 0x10000 +
@@ -283,14 +308,21 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
         const bool floats = a.y_dtype == FP8_F32;
         const bool pairs =
             ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 2) % 4 == 0; /* of Y at once */
-        /* Of a tile, never of the kernel before: asked for now, used after its products. */
-        float sw = 1, bias = 0, ws = 0; /* ws: lane l has the scale of W for k block l of 32 */
+        const int row = (BR == 128 ? wg * 64 : 0) + w * 16; /* of the tile: this warp's first */
+        /* Of a tile, never of the kernel before: asked for now, used after its products. Two rows a
+         * lane. */
+        float sw[2] = {1, 1}, bias[2] = {0, 0};
+        float ws = 0; /* lane l has the scale of W for k block l of 32 */
         auto ask = [&](int n0) {
-            if (tid < BR && n0 + tid < a.n) {
-                if (!BLOCK)
-                    sw = __ldg(a.scales.w + n0 + tid);
-                if (a.scales.bias)
-                    bias = __ldg(a.scales.bias + n0 + tid);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int n = n0 + row + 8 * e + lane / 4;
+                if (n < a.n) {
+                    if (!BLOCK)
+                        sw[e] = __ldg(a.scales.w + n);
+                    if (a.scales.bias)
+                        bias[e] = __ldg(a.scales.bias + n);
+                }
             }
             if (BLOCK && lane < nk && n0 < a.n)
                 ws = __ldg(a.scales.w + (size_t)(n0 / 128) * kb + kb0 + lane);
@@ -305,7 +337,8 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                 load_slice<BT, BLOCK>(a, kb0, nk, sm + (codes - ring), scales);
             else
                 pdl_wait();
-            cluster_wait();
+            if (C > 1)
+                cluster_wait();
         };
         if (QUANTIZES) /* which needs the registers */
             take_x();
@@ -327,6 +360,12 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             ask(n0);
             const float *const x_scale_at = a.scales.x + (m0 + tid) * a.scales.x_step;
             const bool scaled = !BLOCK && !QUANTIZES && tid < BT && m0 + tid < a.m;
+            /* Few tokens: what a lane needs to store its part of the groups that this block owns. */
+            const int first = m0 + 8 * (J * rank / C);
+            int64_t y_at = (first + lane / 4) * a.y_stride + n0 + row + 2 * (lane % 4);
+            int left = a.m - first - lane / 4; /* tokens */
+            int whole = pairs && n0 + BR <= a.n; /* pairs of Y, all of them inside */
+            asm volatile("" : "+l"(y_at), "+r"(left), "+r"(whole)); /* now, not when the sums are there */
             if (i == 0 && !QUANTIZES) /* here, so that the compiler reckons before it what no
                                          tile changes */
                 take_x();
@@ -434,10 +473,6 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                     next();
                 }
             /* ---- partial sums to their owners, scales, store ---- */
-            if (tid < BR) {
-                w_scale[parity][tid] = sw;
-                w_bias[parity][tid] = bias;
-            }
             if (tid < BT)
                 x_scale[parity][tid] = QUANTIZES && !BLOCK ? quantizer.scale[tid] : sx;
             float4 *half = (float4 *)(sm + (after - ring)) + parity * (R / 4 * 128) + tid % 128;
@@ -543,14 +578,10 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             }
             if (!owner || !holds)
                 continue;
-            const int row = (BR == 128 ? wg * 64 : 0) + w * 16,
-                      token0 = BR == 64 && !c::HALF_K ? wg * c::TOK : 0; /* of the tile */
-            const float s0 = w_scale[parity][row + lane / 4],
-                        s1 = w_scale[parity][row + 8 + lane / 4],
-                        b0 = w_bias[parity][row + lane / 4],
-                        b1 = w_bias[parity][row + 8 + lane / 4];
-            /* 16 rows of W from n on x 8 tokens from m on; wide: into shared memory first. */
-            auto store = [&](uint32_t to, int m, int n, const float(&y)[4]) {
+            const int token0 = BR == 64 && !c::HALF_K ? wg * c::TOK : 0; /* of the tile */
+            /* 16 rows of W from n on x group j of 8 tokens, from m on; wide: into shared memory
+             * first. */
+            auto store = [&](uint32_t to, int j, int m, int n, const float(&y)[4]) {
                 if (floats) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
@@ -566,22 +597,20 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                     stmatrix2_trans(to + lane % 8 * 128 +
                                         (((2 * w + lane / 8 % 2) ^ (lane % 8)) * 16),
                                     y2[0], y2[1]);
+                    return;
+                }
+                const uint32_t pair[2] = {transpose8(y2[0]), transpose8(y2[1])};
+                uint16_t *const at = (uint16_t *)a.y_plain + y_at + 8 * j * a.y_stride;
+                if (8 * j >= left)
+                    return;
+                if (whole) {
+                    *(uint32_t *)at = pair[0];
+                    *(uint32_t *)(at + 8) = pair[1];
                 } else
 #pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        const uint32_t pair = transpose8(y2[e]);
-                        const int i = m + lane / 4, j = n + e * 8 + 2 * (lane % 4);
-                        uint16_t *at = (uint16_t *)a.y_plain + i * a.y_stride + j;
-                        if (i < a.m && j < a.n) {
-                            if (pairs && j + 1 < a.n)
-                                *(uint32_t *)at = pair;
-                            else {
-                                *at = (uint16_t)pair;
-                                if (j + 1 < a.n)
-                                    at[1] = (uint16_t)(pair >> 16);
-                            }
-                        }
-                    }
+                    for (int e = 0; e < 4; e++)
+                        if (n + 2 * (lane % 4) + e / 2 * 8 + e % 2 < a.n)
+                            at[e / 2 * 8 + e % 2] = (uint16_t)(pair[e / 2] >> e % 2 * 16);
             };
             {
                 const uint32_t to = out + (uint32_t)wg * (c::MOST * 1024);
@@ -601,9 +630,12 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                         const int token = token0 + 8 * j;
                         const float2 x = xs[j - c::first(o)];
                         const float y[4] = {
-                            fmaf(x.x, s0 * acc[4 * j], b0), fmaf(x.y, s0 * acc[4 * j + 1], b0),
-                            fmaf(x.x, s1 * acc[4 * j + 2], b1), fmaf(x.y, s1 * acc[4 * j + 3], b1)};
-                        store(to + (j - c::first(o)) * 1024, m0 + token, n0 + row, y);
+                            fmaf(x.x, sw[0] * acc[4 * j], bias[0]),
+                            fmaf(x.y, sw[0] * acc[4 * j + 1], bias[0]),
+                            fmaf(x.x, sw[1] * acc[4 * j + 2], bias[1]),
+                            fmaf(x.y, sw[1] * acc[4 * j + 3], bias[1])};
+                        store(to + (j - c::first(o)) * 1024, j - c::first(o), m0 + token, n0 + row,
+                              y);
                     }
                 }
                 if (c::WIDE && !floats) {

@@ -22,7 +22,6 @@ typedef struct slice_quantizer {
     alignas(16) uint32_t amax[16];    /* bits, of the tokens of this block */
     alignas(16) uint32_t all[8 * 16]; /* of each block of the cluster */
     float scale[16];
-    encoder of[16];
     alignas(8) uint64_t joined;
 } slice_quantizer;
 
@@ -40,29 +39,27 @@ template <int BT, int C> DEV void send_amaxes(slice_quantizer &s, int rank)
 }
 
 /* The amax of a token, or of all, in all of K. */
-template <int BT, int C> DEV uint32_t joined_amax(slice_quantizer &s, int m, bool one_for_all)
+template <int BT, int C>
+DEV uint32_t joined_amax(const slice_quantizer &s, int token, int m, bool one_for_all)
 {
-    const int first = one_for_all ? 0 : threadIdx.x, end = one_for_all ? m : first + 1;
+    const int first = one_for_all ? 0 : token, end = one_for_all ? m : first + 1;
     uint32_t most = 0;
-    if (C > 1)
-        mbar_wait_cluster(smem_u32(&s.joined), 0);
-    for (int token = first; token < end; token++)
+    for (int t = first; t < end; t++)
 #pragma unroll
         for (int i = 0; i < C; i++)
-            most = max(most, C > 1 ? s.all[i * BT + token] : s.amax[token]);
+            most = max(most, C > 1 ? s.all[i * BT + t] : s.amax[t]);
     return most;
 }
 
-/* What the rule's usual form finds for a plain amax, in few instructions: they are waited for. */
-DEV fp8_unit_scale short_scale_of(const quantize_args &q, uint32_t amax)
+/* Scale and encoder of a unit. The usual ones take few instructions: they are waited for. */
+DEV float unit_of(const quantize_args &q, uint32_t amax, encoder *e)
 {
-    const fp8_scale_formula &f = q.maker.f;
-    const float a = __uint_as_float(amax), s = a / f.max;
-    const bool usual = q.maker.form < FP8_SCALE_INVERSE && !q.maker.exponent && !f.times &&
-                       !f.multiply && f.quotient == FP8_F32 && q.maker.divisor_of_min <= 0;
-    if (usual && a <= f.upper && a >= f.floor && s >= fmaxf(f.low, f.least) && s <= f.high)
-        return {s, s};
-    return scale_of(q, amax);
+    float scale;
+    if (short_unit_of(q, amax, &scale, e))
+        return scale;
+    const fp8_unit_scale unit = scale_of(q, amax);
+    *e = encoder_of(q, unit.operand);
+    return unit.scale;
 }
 
 /* Whether it has waited for the cluster. All of 256 threads. The code is short: each instruction
@@ -88,7 +85,12 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
         }
         return p;
     };
-    pdl_wait_with((uint32_t)(uintptr_t)row_of<IN>(q, token0) | (uint32_t)usual | 0x80000000U);
+    encoder e[T]; /* of the tokens here */
+    float scale;  /* what the formula reads is at hand once it is needed */
+    const bool is_short = short_unit_of(q, __float_as_uint(1.0f), &scale, &e[0]);
+    pdl_wait_with((uint32_t)(uintptr_t)row_of<IN>(q, token0) | (uint32_t)usual |
+                  (uint32_t)is_short | __float_as_uint(e[0].inverse) | __float_as_uint(scale) |
+                  0x80000000U);
     packet<IN> held[T][HELD];
     uint32_t most[T]; /* of a token here; the same in all lanes */
     auto hold = [&](int j0) {
@@ -124,21 +126,23 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
         if (C > 1 && joins) {
             cluster_wait();
             send_amaxes<BT, C>(s, x.rank);
+            mbar_wait_cluster(smem_u32(&s.joined), 0);
         }
-        if (tid < BT) {
-            fp8_unit_scale unit;
-            if (q.is_static)
-                unit = {load_element(q.scales, 0, 0), static_operand(q, 0, 0)};
-            else
-                unit = short_scale_of(q, joined_amax<BT, C>(s, x.m, q.grid_rows == 1));
-            s.scale[tid] = unit.scale;
-            s.of[tid] = encoder_of(q, unit.operand);
+#pragma unroll
+        for (int i = 0; i < T; i++) {
+            const int token = token0 + 8 * i;
+            if (q.is_static) {
+                scale = load_element(q.scales, 0, 0);
+                e[i] = encoder_of(q, static_operand(q, 0, 0));
+            } else
+                scale = unit_of(q, joined_amax<BT, C>(s, token, x.m, q.grid_rows == 1), &e[i]);
+            if (tid < 32 << side && lane == 0)
+                s.scale[token] = scale;
         }
-        bar_named(1, 256);
     }
 #pragma unroll 1
     for (int j0 = first;;) {
-        encoder e[T], my; /* BLOCK: lane l reckons for packet l % 16 of those held */
+        encoder my; /* BLOCK: lane l reckons for packet l % 16 of those held */
         bool rare = false;
         /* Whether divided_codes_of may take what is not above the magnitude. */
         auto is_rare = [&](const encoder &of, uint32_t magnitude) {
@@ -169,18 +173,15 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
                 }
             const int token = token0 + lane % 16 / HELD * 8,
                       j = j0 + lane % 16 % HELD * step + lane;
-            const fp8_unit_scale unit = short_scale_of(q, my_amax);
-            my = encoder_of(q, unit.operand);
+            scale = unit_of(q, my_amax, &my);
             if (lane % 16 < T * HELD && token < x.m && j < units) {
-                x.scales[j / 16 * BT + token] = unit.scale;
+                x.scales[j / 16 * BT + token] = scale;
                 rare = is_rare(my, my_most);
             }
         } else
 #pragma unroll
-            for (int i = 0; i < T; i++) {
-                e[i] = s.of[token0 + 8 * i];
+            for (int i = 0; i < T; i++)
                 rare |= token0 + 8 * i < x.m && is_rare(e[i], most[i]);
-            }
         auto put = [&](int i, int j, uint2 codes) {
             const int token = token0 + 8 * i;
             if (token < x.m && j < units)
@@ -195,8 +196,8 @@ DEV bool quantize_slice(const quantize_args &q, const x_slice &x, slice_quantize
 #pragma unroll 1
             for (int n = 0; n < T * HELD; n++) {
                 const int i = n / HELD, j = j0 + n % HELD * step + lane;
-                const float operand = BLOCK ? from(my.operand, n) : s.of[token0 + 8 * i].operand;
-                const float inverse = BLOCK ? from(my.inverse, n) : s.of[token0 + 8 * i].inverse;
+                const float operand = BLOCK ? from(my.operand, n) : e[i].operand;
+                const float inverse = BLOCK ? from(my.inverse, n) : e[i].inverse;
                 const packet<IN> p = at(i, j);
                 uint2 codes;
                 encode_packet(q, p, {operand, inverse}, settle<IN>(raise(0, p)), (uint8_t *)&codes);
