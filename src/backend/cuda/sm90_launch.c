@@ -101,10 +101,11 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }
 
-/* Clocks from one stage of W to the next, while a block asks for its first ring: all blocks together
- * ask somewhat faster than the memory gives. What is asked for at once stands in the way of X, and
- * of what the kernel before still reads. Slower where the next kernel reads beside this one all the
- * time: it has two tiles a cluster, or half of the processors. (dev/cuda/README.md, run 18) */
+/* Clocks from one stage of W to the next, while a block asks for its first ring: all blocks
+ * together ask somewhat faster than the memory gives. What is asked for at once stands in the way
+ * of X, and of what the kernel before still reads. Slower where the next kernel reads beside this
+ * one all the time: it has two tiles a cluster, or half of the processors. (dev/cuda/README.md, run
+ * 18) */
 static int32_t pace_of(const fp8_cuda_device *device, const fp8_sm90_version *v,
                        const fp8_sm90_plan *plan)
 {

@@ -171,9 +171,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
         auto blocks = [&](int s) { return min(KPS, nk - s * KPS); };
         auto has = [&](int s, int p) { return p == 0 || p < nk - s * KPS; };
         auto load_w = [&](int slot, int n0, int s) {
-            mbar_expect_tx_if(
-                lead, full_bar + slot * 8,
-                (uint32_t)blocks(s) * (BR * 128));
+            mbar_expect_tx_if(lead, full_bar + slot * 8, (uint32_t)blocks(s) * (BR * 128));
 #pragma unroll
             for (int p = 0; p < KPS; p++)
                 if (has(s, p))
@@ -181,7 +179,8 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                                    (kb0 + s * KPS + p) * 128, n0, full_bar + slot * 8, policy);
         };
         auto load_x = [&](int slot, int m0, int s) {
-            mbar_expect_tx_if(lead, full_bar + slot * 8, (uint32_t)blocks(s) * (a.x_rows * 128 + (c::SF ? BT * 4 : 0)));
+            mbar_expect_tx_if(lead, full_bar + slot * 8,
+                              (uint32_t)blocks(s) * (a.x_rows * 128 + (c::SF ? BT * 4 : 0)));
 #pragma unroll
             for (int p = 0; p < KPS; p++) {
                 if (!has(s, p))
@@ -251,8 +250,8 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             };
             if (warp == 8) {
                 const uint32_t begun = clocks();
-                /* The first ring at the memory's pace: what is asked for at once is in the way of X,
-                 * and of the kernel before. */
+                /* The first ring at the memory's pace: what is asked for at once is in the way of
+                 * X, and of the kernel before. */
                 auto pace = [&](int i) {
                     while ((int)(clocks() - begun) < i * a.pace) {
                     }
@@ -360,14 +359,17 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             ask(n0);
             const float *const x_scale_at = a.scales.x + (m0 + tid) * a.scales.x_step;
             const bool scaled = !BLOCK && !QUANTIZES && tid < BT && m0 + tid < a.m;
-            /* Few tokens: what a lane needs to store its part of the groups that this block owns. */
+            /* Few tokens: what a lane needs to store its part of the groups that this block owns.
+             */
             const int first = m0 + 8 * (J * rank / C);
             int64_t y_at = (first + lane / 4) * a.y_stride + n0 + row + 2 * (lane % 4);
-            int left = a.m - first - lane / 4; /* tokens */
+            int left = a.m - first - lane / 4;   /* tokens */
             int whole = pairs && n0 + BR <= a.n; /* pairs of Y, all of them inside */
-            asm volatile("" : "+l"(y_at), "+r"(left), "+r"(whole)); /* now, not when the sums are there */
-            if (i == 0 && !QUANTIZES) /* here, so that the compiler reckons before it what no
-                                         tile changes */
+            asm volatile(""
+                         : "+l"(y_at), "+r"(left),
+                           "+r"(whole)); /* now, not when the sums are there */
+            if (i == 0 && !QUANTIZES)    /* here, so that the compiler reckons before it what no
+                                            tile changes */
                 take_x();
             const float sx = scaled ? __ldcg(x_scale_at) : 1.0f;
             const float *block_scale = a.scales.w + (size_t)(n0 / 128) * kb + kb0;
@@ -629,11 +631,10 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                          j++) { /* 16 rows of W x 8 tokens */
                         const int token = token0 + 8 * j;
                         const float2 x = xs[j - c::first(o)];
-                        const float y[4] = {
-                            fmaf(x.x, sw[0] * acc[4 * j], bias[0]),
-                            fmaf(x.y, sw[0] * acc[4 * j + 1], bias[0]),
-                            fmaf(x.x, sw[1] * acc[4 * j + 2], bias[1]),
-                            fmaf(x.y, sw[1] * acc[4 * j + 3], bias[1])};
+                        const float y[4] = {fmaf(x.x, sw[0] * acc[4 * j], bias[0]),
+                                            fmaf(x.y, sw[0] * acc[4 * j + 1], bias[0]),
+                                            fmaf(x.x, sw[1] * acc[4 * j + 2], bias[1]),
+                                            fmaf(x.y, sw[1] * acc[4 * j + 3], bias[1])};
                         store(to + (j - c::first(o)) * 1024, j - c::first(o), m0 + token, n0 + row,
                               y);
                     }
