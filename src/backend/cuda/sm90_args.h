@@ -102,7 +102,6 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(128, 128, 6, 1, 2, FP8_LARGE_ROWS, 1, 2) \
     X(128, 136, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 144, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
-    X(128, 144, 5, 2, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
@@ -117,6 +116,7 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(128, 96, 7, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 128, 6, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(128, 160, 5, 1, 1, FP8_LARGE_ROWS, 1, 2) \
+    X(128, 192, 4, 1, 1, FP8_LARGE_ROWS, 1, 2) \
     X(256, 128, 4, 1, 1, FP8_LARGE_ROWS, 0, 2)
 #define FP8_LARGE_FAST(X)                       \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 0, 2)   \
