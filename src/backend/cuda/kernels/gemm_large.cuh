@@ -401,19 +401,25 @@ DEV void large_body(const fp8_large_args &a)
             const int edge = 128 - n0 % 128;   /* first column of the second */
             const float *sfw_p[WB];
             float sfw[WB]; /* lane i: scale of W for k block i of the current 32 */
+            float sw[WB];  /* of the k block that is there */
 #pragma unroll
             for (int b = 0; b < WB; b++) /* the last tiles of a cluster may lie outside */
                 sfw_p[b] = a.scales.w + (size_t)(min(n0 + 128 * b, a.n - 1) / 128) * all_kb + kb0;
-            auto wait_full =
-                [&](int k) { /* the scales of W are asked for before the wait */
+            /* The scales of W are asked for and sent round before the wait: after it the shuffle
+             * would stand between X's scales and the products. */
+            auto wait_full = [&](int k) {
                 if (BLOCK && k % 32 < STEP)
 #pragma unroll
                     for (int b = 0; b < WB; b++)
                         sfw[b] = k / 32 * 32 + lane < kb ? sfw_p[b][k / 32 * 32 + lane] : 0.0f;
+                if (BLOCK)
+#pragma unroll
+                    for (int b = 0; b < WB; b++)
+                        sw[b] = __shfl_sync(~0u, sfw[b], k % 32);
                 mbar_wait(full(slot), ph);
             };
             /* Of the rows lane / 4 and lane / 4 + 8, times that of W. */
-            auto scales = [&](int k, int h, float(&s)[2 * WB]) {
+            auto scales = [&](int h, float(&s)[2 * WB]) {
                 if (!BLOCK)
                     return;
                 const float *p = (const float *)(sm + (ring_sf - ring)) + (slot + ph * ST) * BM +
@@ -421,9 +427,8 @@ DEV void large_body(const fp8_large_args &a)
                                  lane / 4;
 #pragma unroll
                 for (int b = 0; b < WB; b++) {
-                    const float sw = __shfl_sync(~0u, sfw[b], k % 32);
-                    s[2 * b] = p[0] * sw;
-                    s[2 * b + 1] = p[8] * sw;
+                    s[2 * b] = p[0] * sw[b];
+                    s[2 * b + 1] = p[8] * sw[b];
                 }
             };
             /* d: `count` sums from `at` on. With BLOCK one row after the other: after every second
@@ -485,7 +490,7 @@ DEV void large_body(const fp8_large_args &a)
                     wg_commit();
                 };
                 wait_full(0);
-                scales(0, 0, s);
+                scales(0, s);
                 multiply(0, d0);
                 for (int k = 0;;) {
                     if (k >= kb) { /* never; without it the assembler loses the order */
@@ -510,7 +515,7 @@ DEV void large_body(const fp8_large_args &a)
                     }
                     float following[2 * WB];
                     wait_full(k);
-                    scales(k, 0, following);
+                    scales(0, following);
                     multiply(0, d0);
                     wg_wait<1>();
                     pin(d1);
@@ -525,7 +530,7 @@ DEV void large_body(const fp8_large_args &a)
                 int p0, p1; /* their stages */
                 auto multiply = [&](int k, float(&d)[R], float(&s)[2 * WB], int &p) {
                     wait_full(k);
-                    scales(k, 0, s);
+                    scales(0, s);
                     wg_fence();
                     kblock<BN>::ss(d, alo + slot * (c::A / 16), blo + slot * (c::B / 16), 0);
                     wg_commit();
@@ -566,7 +571,7 @@ DEV void large_body(const fp8_large_args &a)
 #pragma unroll
                     for (int h = 0; h < MT; h++) {
                         float d[R], s[2 * WB];
-                        scales(k, h, s);
+                        scales(h, s);
                         wg_fence();
                         kblock<BN>::ss(d, alo + slot * (c::A / 16) + h * 512,
                                        blo + slot * (c::B / 16), 0);
