@@ -90,6 +90,7 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
 #define FP8_LARGE_CHANNEL(X)                   \
     X(64, 64, 12, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 64, 12, 2, 1, FP8_LARGE_DEPTH, 1, 0) \
+    X(64, 128, 6, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(64, 80, 10, 1, 1, FP8_LARGE_DEPTH, 1, 0) \
     X(128, 64, 8, 1, 1, FP8_LARGE_ROWS, 1, 2)  \
     X(128, 64, 8, 2, 1, FP8_LARGE_ROWS, 1, 2)  \
@@ -155,6 +156,16 @@ FP8_SIZE fp8_large_slab(int cols, int split, int block)
            : fp8_large_group_cols(cols, split) % 64 || block ? 32
                                                              : 64;
 }
+/* Whether Y goes from registers to memory: the smallest tiles, and where slices of K meet. */
+FP8_SIZE fp8_large_direct(int rows, int cols, int slices)
+{
+    return slices > 1 || (rows == 64 && cols <= 80);
+}
+/* Scales of the columns of a tile, for each group; biases, too, where Y is not stored by copies. */
+FP8_SIZE fp8_large_of_cols(int rows, int cols, int slices)
+{
+    return (fp8_large_direct(rows, cols, slices) ? 4 : 2) * cols * 4;
+}
 /* Of an output buffer. */
 FP8_SIZE fp8_large_buffer(int cols, int split, int block)
 {
@@ -171,18 +182,26 @@ FP8_SIZE fp8_large_stage(int rows, int cols, int block)
 {
     return rows * 128 + cols * 128 + (block ? 2 * rows * 4 : 0);
 }
-/* From one row of sums to the next where slices of K meet: 8 bytes of four rows are in banks of
- * their own. */
-FP8_SIZE fp8_large_pitch(int cols)
+/* Where slices of K meet: bytes of a warp's sums, 16 rows of the tile; how many of these a block
+ * adds at most, and what it gets for them. */
+FP8_SIZE fp8_large_sent(int cols, int split)
 {
-    return cols * 4 + 32;
+    return 16 * fp8_large_group_cols(cols, split) * 4;
+}
+FP8_SIZE fp8_large_owned(int rows, int slices, int split)
+{
+    return (rows / 16 + slices - 1) / slices * (split == FP8_LARGE_DEPTH ? 2 : 1);
+}
+FP8_SIZE fp8_large_received(int rows, int cols, int slices, int split)
+{
+    return (slices - 1) * fp8_large_owned(rows, slices, split) * fp8_large_sent(cols, split);
 }
 /* All but the output buffers. */
 FP8_SIZE fp8_large_fixed(int rows, int cols, int stages, int slices, int split, int block)
 {
-    return stages * fp8_large_stage(rows, cols, block) + fp8_large_exchange(cols, split) + 256 +
-           (slices > 1 ? (slices - 1) * ((rows + slices - 1) / slices) * fp8_large_pitch(cols)
-                       : 2 * cols * 4);
+    return stages * fp8_large_stage(rows, cols, block) + fp8_large_exchange(cols, split) +
+           fp8_large_of_cols(rows, cols, slices) + 256 +
+           (slices > 1 ? 64 + fp8_large_received(rows, cols, slices, split) : 0);
 }
 /* Output buffers of a group: one for each part of a tile that it stores, or as many as there is
  * room for. */
@@ -197,9 +216,10 @@ FP8_SIZE fp8_large_buffers(int rows, int cols, int stages, int split, int block)
 FP8_SIZE fp8_large_shared(int rows, int cols, int stages, int slices, int split, int block)
 {
     return fp8_large_fixed(rows, cols, stages, slices, split, block) +
-           (slices > 1 ? 0
-                       : 2 * fp8_large_buffers(rows, cols, stages, split, block) *
-                             fp8_large_buffer(cols, split, block));
+           (fp8_large_direct(rows, cols, slices)
+                ? 0
+                : 2 * fp8_large_buffers(rows, cols, stages, split, block) *
+                      fp8_large_buffer(cols, split, block));
 }
 
 /* ---- gemm_small.cuh ---- */

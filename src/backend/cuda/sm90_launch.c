@@ -65,7 +65,7 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     const int32_t down = up(p->m, v->rows * v->down), across = up(p->n, v->cols * v->across);
     const int32_t cluster = v->down * v->across * v->slices, group = group_of(v, p, down);
     const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
-    const bool by_bulk = v->slices == 1 && stores_by_bulk(p, m);
+    const bool by_bulk = !fp8_large_direct(v->rows, v->cols, v->slices) && stores_by_bulk(p, m);
     fp8_large_args a = {
         .scales = m->scales,
         .y_plain = by_bulk ? NULL : m->y,
@@ -92,8 +92,8 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     };
     FP8_TRY(
         map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, NEXT_TOO, &a.x, err));
-    FP8_TRY(
-        map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down, NEXT_TOO, &a.w, err));
+    FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down,
+                      p->m <= v->rows ? ONCE : NEXT_TOO, &a.w, err)); /* read once, or again */
     if (by_bulk)
         FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
     if (v->block)

@@ -45,21 +45,26 @@ struct large_cfg {
     /* A tile may lie in two blocks of W; where the second begins is a multiple of EDGE columns. */
     static constexpr bool TWO = BLOCK && 128 % BN != 0;
     static constexpr int EDGE = BN % 32 ? 16 : 32;
+    /* Y goes from registers to memory, not by bulk copies. */
+    static constexpr bool DIRECT = fp8_large_direct(BM, BN, SLICES);
     static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
     static constexpr int PARTS = MT * SLABS; /* of a group's tile, stored one after the other */
     static constexpr int BUFFERS = fp8_large_buffers(BM, BN, ST, SPLIT, BLOCK);
     /* Registers for products ahead are there for half of the columns. */
     static constexpr bool HALVES = AHEAD && BN > 144;
     static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
-    /* Of the sums of a tile where slices of K meet: bytes of a row, and from one sender's to the
-     * next one's in the block that adds them. */
-    static constexpr int PITCH = fp8_large_pitch(BN), SENT = (BM + SLICES - 1) / SLICES * PITCH;
     static_assert(fp8_large_shared(BM, BN, ST, SLICES, SPLIT, BLOCK) <= FP8_SHARED_MOST,
                   "shared memory");
-    static_assert(SLICES == 1 || (CM * CN == 1 && ST < 16 && SPLIT != FP8_LARGE_TILES &&
-                                  BM * PITCH + (2 * BN + BM) * 4 <= ST * (A + B)),
-                  "the ring holds the sums of a tile");
-    static_assert(SLICES > 1 || BUFFERS == PARTS || BUFFERS >= 2, "a buffer to write");
+    /* Of a tile where slices of K meet: parts of 16 rows, warps that have part of the columns of
+     * each, bytes that a warp sends. */
+    static constexpr int SIXTEENS = BM / 16, PER_PART = SPLIT == FP8_LARGE_DEPTH ? 2 : 1;
+    static constexpr int SENT = fp8_large_sent(BN, SPLIT),
+                         OWNED = fp8_large_owned(BM, SLICES, SPLIT),
+                         RECEIVED = fp8_large_received(BM, BN, SLICES, SPLIT);
+    static constexpr int COLS = fp8_large_of_cols(BM, BN, SLICES);
+    static_assert(SLICES == 1 || (CM * CN == 1 && DIRECT && MT == 1 && 8 * SENT <= ST * (A + B)),
+                  "the ring holds what is sent");
+    static_assert(DIRECT || BUFFERS == PARTS || BUFFERS >= 2, "a buffer to write");
     static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0 && GN % SLAB == 0 && GM % 64 == 0 &&
                       ST <= 16,
                   "parts of a tile");
@@ -69,24 +74,6 @@ struct large_cfg {
                   "additions need the other group's products beside them");
     static_assert(!HALVES || SPLIT == FP8_LARGE_ROWS, "every k block");
     static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
-};
-
-/* Slices of K: in shared memory, a block's own sums of a tile, then the scales of its columns,
- * their biases, and the scales of its rows. */
-template <int BM, int BN, int PITCH> struct joined_tile {
-    uint8_t *sums;
-    __device__ float *col_scales() const
-    {
-        return (float *)(sums + BM * PITCH);
-    }
-    __device__ float *biases() const
-    {
-        return col_scales() + BN;
-    }
-    __device__ float *row_scales() const
-    {
-        return col_scales() + 2 * BN;
-    }
 };
 
 /* Four columns of a row of Y, from column n on. */
@@ -116,56 +103,124 @@ DEV void store_four(const fp8_large_args &a, int m, int n, float4 v, bool whole)
     }
 }
 
-/* Rows first..first + count - 1 of a tile: the sums of all slices, this block's among them, by
- * rank; scaled and stored. By 256 threads. */
-template <int BM, int BN, int SLICES, class c>
-DEV void store_joined(const fp8_large_args &a, const joined_tile<BM, BN, c::PITCH> &tile,
-                      const uint8_t *received, int rank, int first, int count, int m0, int n0)
+/* Slices of K: the sums of part `part` of PARTS of a tile, 16 rows of it in the R registers of a
+ * warp's lanes each, meet in one block of the cluster: 0 in the others. There they are added by
+ * rank. `place`: of this warp's part among those that a block adds; what is sent is in `own`
+ * meanwhile, R * 128 bytes; bars, received: of all parts, the same in all blocks. */
+template <int SLICES, int PARTS, int R>
+DEV bool join_slices(float (&sums)[R], int slice, int part, int place, uint8_t *own,
+                     uint8_t *received, uint32_t bars)
 {
-    constexpr int FOURS = BN / 4;
+    constexpr int BYTES = R * 128;
+    const int owner = part * SLICES / PARTS, lane = threadIdx.x % 32;
+    uint8_t *const in = received + place * (SLICES - 1) * BYTES;
+    const uint32_t bar = bars + (uint32_t)place * 8;
+    if (owner != slice) {
+#pragma unroll
+        for (int i = 0; i < R; i += 4)
+            ((float4 *)own)[i * 8 + lane] =
+                make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+        fence_async_smem();
+        __syncwarp();
+        if (lane == 0)
+            bulk_to_cta(
+                mapa(smem_u32(in) + (uint32_t)((slice - (slice > owner)) * BYTES), (uint32_t)owner),
+                smem_u32(own), BYTES, mapa(bar, (uint32_t)owner));
+        __syncwarp();
+        return false;
+    }
+    if (lane == 0)
+        mbar_expect_tx(bar, (SLICES - 1) * BYTES);
+    mbar_wait_cluster(bar, 0);
+#pragma unroll
+    for (int i = 0; i < R; i += 4) {
+        const float4 mine = make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+        float4 s[SLICES];
+#pragma unroll
+        for (int q = 0; q < SLICES; q++)
+            s[q] = q == slice ? mine
+                              : ((const float4 *)(in + (q - (q > slice)) * BYTES))[i * 8 + lane];
+#pragma unroll
+        for (int q = 1; q < SLICES; q++)
+            s[0] = make_float4(s[0].x + s[q].x, s[0].y + s[q].y, s[0].z + s[q].z, s[0].w + s[q].w);
+        sums[i] = s[0].x;
+        sums[i + 1] = s[0].y;
+        sums[i + 2] = s[0].z;
+        sums[i + 3] = s[0].w;
+    }
+    return true;
+}
+
+/* A warp's sums of rows row, row + 8 and COLS columns from n0 on, times the scales rs of the rows
+ * and those of the columns, which are in shared memory as the biases are; four columns a lane go to
+ * store(row, column, values). */
+template <int COLS, bool BIAS, class store_fn>
+DEV void scale_sums(const float *sums, const float (&rs)[2], const float *scales,
+                    const float *biases, int row, int n0, store_fn store)
+{
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane & 1;
+    auto give =
+        [&](int e, int col, float l0, float l1, float r0, float r1, const float4 &s,
+            const float4 &b) { /* l: what an even lane keeps; r: what an odd one does */
+        const float f0 = __shfl_xor_sync(~0u, odd ? l0 : r0, 1),
+                    f1 = __shfl_xor_sync(~0u, odd ? l1 : r1, 1);
+        const float4 v = odd ? make_float4(f0, f1, r0, r1) : make_float4(l0, l1, f0, f1);
+        const float x = e ? rs[1] : rs[0];
+        store(
+            row + 8 * e, n0 + col,
+            BIAS ? make_float4(fmaf(x, v.x * s.x, b.x), fmaf(x, v.y * s.y, b.y),
+                               fmaf(x, v.z * s.z, b.z), fmaf(x, v.w * s.w, b.w))
+                 : make_float4(x * (v.x * s.x), x * (v.y * s.y), x * (v.z * s.z), x * (v.w * s.w)));
+    };
+    /* Of 16 columns an even lane stores four of the first 8, its neighbour four of the others; of 8
+     * that are left, four of the first row and four of the second. */
+#pragma unroll
+    for (int i = 0; i < COLS / 8; i += 2) {
+        const bool two = i + 1 < COLS / 8;
+        const int col = 8 * i + (two && odd ? 8 : 0) + 2 * (lane & 2);
+        const float4 s = *(const float4 *)(scales + col),
+                     b = BIAS ? *(const float4 *)(biases + col) : float4{};
+        const float *l = sums + 4 * i, *r = two ? l + 4 : l;
+        if (two) {
+            give(0, col, l[0], l[1], r[0], r[1], s, b);
+            give(1, col, l[2], l[3], r[2], r[3], s, b);
+        } else
+            give(odd, col, l[0], l[1], l[2], l[3], s, b);
+    }
+}
+
+/* The same, into Y. */
+template <int COLS>
+DEV void store_sums(const fp8_large_args &a, const float *sums, const float (&rs)[2],
+                    const float *scales, const float *biases, int row, int n0)
+{
     const int bytes = a.y_dtype == FP8_F32 ? 4 : 2;
     const bool aligned = ((uintptr_t)a.y_plain | (uint64_t)(a.y_stride * bytes)) % (4 * bytes) == 0;
-    const bool bias = a.scales.bias != NULL;
-    const uint8_t *from[SLICES];
-#pragma unroll
-    for (int q = 0; q < SLICES; q++)
-        from[q] = q == rank ? tile.sums + first * c::PITCH : received + (q - (q > rank)) * c::SENT;
-    constexpr bool SAME = 256 % FOURS == 0; /* columns of a thread */
-    const int col0 = threadIdx.x % FOURS * 4;
-    const float4 w0 = *(const float4 *)(tile.col_scales() + col0),
-                 b0 = *(const float4 *)(tile.biases() + col0);
-    constexpr int MOST = (c::SENT / c::PITCH * FOURS + 255) / 256, STEP = MOST < 4 ? MOST : 4;
-#pragma unroll 1
-    for (int i0 = threadIdx.x; i0 < count * FOURS; i0 += 256 * STEP) {
-        float4 y[STEP]; /* all before the first store */
-#pragma unroll
-        for (int k = 0; k < STEP; k++) {
-            const int i = min(i0 + 256 * k, count * FOURS - 1), row = i / FOURS,
-                      col = i % FOURS * 4;
-            float4 s = *(const float4 *)(from[0] + row * c::PITCH + col * 4);
-#pragma unroll
-            for (int q = 1; q < SLICES; q++) {
-                const float4 f = *(const float4 *)(from[q] + row * c::PITCH + col * 4);
-                s.x += f.x;
-                s.y += f.y;
-                s.z += f.z;
-                s.w += f.w;
-            }
-            const float4 w = SAME ? w0 : *(const float4 *)(tile.col_scales() + col),
-                         b = SAME ? b0 : *(const float4 *)(tile.biases() + col);
-            const float x = tile.row_scales()[first + row];
-            y[k] = make_float4(x * (s.x * w.x), x * (s.y * w.y), x * (s.z * w.z), x * (s.w * w.w));
-            if (bias)
-                y[k] = make_float4(fmaf(x, s.x * w.x, b.x), fmaf(x, s.y * w.y, b.y),
-                                   fmaf(x, s.z * w.z, b.z), fmaf(x, s.w * w.w, b.w));
-        }
-#pragma unroll
-        for (int k = 0; k < STEP; k++) {
-            const int i = i0 + 256 * k, row = i / FOURS, n = n0 + i % FOURS * 4;
-            if (i < count * FOURS && n < a.n)
-                store_four(a, m0 + first + row, n, y[k], aligned && n + 4 <= a.n);
-        }
-    }
+    /* Instances: a branch inside would keep the columns from overlapping. */
+    auto scale = [&](auto store) {
+        if (a.scales.bias)
+            scale_sums<COLS, true>(sums, rs, scales, biases, row, n0, store);
+        else
+            scale_sums<COLS, false>(sums, rs, scales, biases, row, n0, store);
+    };
+    auto halves = [&](auto in_f16) {
+        constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
+        scale([&](int m, int n, float4 v) {
+            if (m < a.m)
+                *(uint2 *)((uint16_t *)a.y_plain + m * a.y_stride + n) =
+                    make_uint2(half2_of(DTYPE, v.x, v.y), half2_of(DTYPE, v.z, v.w));
+        });
+    };
+    if (a.y_dtype == FP8_F32 || !aligned || n0 + COLS > a.n)
+        scale([&](int m, int n, float4 v) {
+            if (m < a.m && n < a.n)
+                store_four(a, m, n, v, aligned && n + 4 <= a.n);
+        });
+    else if (a.y_dtype == FP8_F16)
+        halves(yes{});
+    else
+        halves(no{});
 }
 
 template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
@@ -185,14 +240,15 @@ DEV void large_body(const fp8_large_args &a)
     const int cid = (int)blockIdx.x / (CL * SLICES), clusters = (int)gridDim.x / (CL * SLICES);
     const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0), ring_b = ring + ST * c::A,
                    staging = ring_b + ST * c::B;
-    constexpr int OUT = SLICES > 1 ? 0 : 2 * c::BUFFERS * c::BUFFER;
+    constexpr int OUT = c::DIRECT ? 0 : 2 * c::BUFFERS * c::BUFFER;
     const uint32_t ring_sf = staging + OUT;
     float4 *swap = (float4 *)(sm + ST * (c::A + c::B + 2 * c::SF) + OUT);
     uint8_t *after = (uint8_t *)swap + c::SWAP;
-    float *cols = (float *)after; /* channel scales of the tile, a copy per group; or the sums of
-                                     other slices */
-    const uint32_t bars = smem_u32(after) + (SLICES > 1 ? (SLICES - 1) * c::SENT : 2 * BN * 4);
-    const uint32_t arrived = bars + 2 * ST * 8; /* sums of other slices */
+    float *cols = (float *)after; /* channel scales of the tile, a copy per group; with slices
+                                     scales and biases */
+    uint8_t *received = after + c::COLS; /* sums of other slices */
+    const uint32_t bars = smem_u32(received) + c::RECEIVED;
+    const uint32_t arrived = bars + 2 * ST * 8; /* the same */
     auto full = [&](int s) { return bars + s * 8; };
     auto empty = [&](int s) { return bars + (ST + s) * 8; };
     if (ring & 1023)
@@ -200,7 +256,8 @@ DEV void large_body(const fp8_large_args &a)
     if (tid == 288) {
         tma_prefetch_map(&a.w);
         tma_prefetch_map(&a.x);
-        tma_prefetch_map(&a.y);
+        if (!c::DIRECT)
+            tma_prefetch_map(&a.y);
     }
     if (warp == 8) {
         const uint32_t lead = elect_one(); /* a lane each would take a loop of moves each */
@@ -209,8 +266,9 @@ DEV void large_body(const fp8_large_args &a)
             mbar_init_if(lead, full(i), 2);
             mbar_init_if(lead, empty(i), c::RELEASES * c::PEERS);
         }
-        if (SLICES > 1)
-            mbar_init_if(lead, arrived, 1);
+#pragma unroll
+        for (int i = 0; SLICES > 1 && i < c::OWNED; i++)
+            mbar_init_if(lead, arrived + i * 8, 1);
         mbar_init_fence();
         fence_async_smem();
         __syncwarp();
@@ -363,36 +421,35 @@ DEV void large_body(const fp8_large_args &a)
         for (int t = cid + (TURNS == 2 ? wg * clusters : 0); t < tiles; t += TURNS * clusters) {
             int m0, n0;
             place(t, m0, n0);
-            const int tile_m0 = m0;
             if (SPLIT == FP8_LARGE_ROWS)
                 m0 += wg * c::GM;
             const int n1 =
                 n0 +
                 (SPLIT == FP8_LARGE_DEPTH ? wg * GN : 0); /* first column that this group stores */
             const int row0 = m0 + w * 16 + lane / 4;
-            float rs[MT][2], cs[2] = {1, 1}; /* asked for now, used after the main loop */
+            float rs[MT][2], cs[2] = {1, 1}, bs[2] = {0, 0}; /* asked for now, used after the main
+                                                                loop */
 #pragma unroll
             for (int h = 0; h < MT; h++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const int r = row0 + h * 64 + e * 8;
-                    rs[h][e] =
-                        !BLOCK && SLICES == 1 && r < a.m ? a.scales.x[r * a.scales.x_step] : 1.0f;
+                    rs[h][e] = !BLOCK && r < a.m ? a.scales.x[r * a.scales.x_step] : 1.0f;
                 }
-            float scale = 1, bias = 0, row_scale = 1; /* slices: of column and row tid */
+            float scale = 1, bias = 0; /* slices: of column tid */
             if (SLICES > 1) {
                 if (tid < BN && n0 + tid < a.n) {
                     scale = BLOCK ? 1.0f : __ldg(a.scales.w + n0 + tid);
                     bias = a.scales.bias ? __ldg(a.scales.bias + n0 + tid) : 0.0f;
                 }
-                if (!BLOCK && tid < BM && tile_m0 + tid < a.m)
-                    row_scale = a.scales.x[(tile_m0 + tid) * a.scales.x_step];
-            } else if (!BLOCK) {
+            } else {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const int col = t128 + 128 * i;
-                    if (col < GN && n1 + col < a.n)
+                    if (!BLOCK && col < GN && n1 + col < a.n)
                         cs[i] = a.scales.w[n1 + col];
+                    if (c::DIRECT && a.scales.bias && col < GN && n1 + col < a.n)
+                        bs[i] = __ldg(a.scales.bias + n1 + col);
                 }
             }
             constexpr int R = BN / 2;
@@ -587,6 +644,10 @@ DEV void large_body(const fp8_large_args &a)
                     next();
                 }
             }
+            if (SLICES > 1 && tid < BN) {
+                cols[tid] = scale;
+                cols[BN + tid] = bias;
+            }
             if (SPLIT == FP8_LARGE_DEPTH) { /* each group gets the other's sums of its half of the
                                                columns; deterministic, a sum of two */
                 k0 = (k0 ^ kb) & 1;
@@ -610,50 +671,29 @@ DEV void large_body(const fp8_large_args &a)
                 }
             }
             if constexpr (SLICES > 1) {
-                /* The sums of all slices meet, each block's part of the rows. */
-                const joined_tile<BM, BN, c::PITCH> tile = {sm};
-                const int rows = min(BM, a.m - tile_m0), first = rows * slice / SLICES,
-                          count = rows * (slice + 1) / SLICES - first;
                 if (SPLIT == FP8_LARGE_ROWS)
                     bar_named(6, 256); /* nothing is read from the ring any more */
                 cluster_wait();
-                if (tid == 0 && count)
-                    mbar_expect_tx(arrived, (uint32_t)((SLICES - 1) * count * c::PITCH));
-                const int row = (SPLIT == FP8_LARGE_ROWS ? wg * c::GM : 0) + w * 16 + lane / 4,
-                          col = (SPLIT == FP8_LARGE_DEPTH ? wg * GN : 0) + 2 * (lane % 4);
-#pragma unroll
-                for (int h = 0; h < MT; h++)
-#pragma unroll
-                    for (int i = 0; i < GN / 8; i++)
-#pragma unroll
-                        for (int e = 0; e < 2; e++)
-                            *(float2 *)(tile.sums + (row + h * 64 + 8 * e) * c::PITCH +
-                                        (col + 8 * i) * 4) =
-                                make_float2(acc[h][4 * i + 2 * e], acc[h][4 * i + 2 * e + 1]);
-                if (tid < BN) {
-                    tile.col_scales()[tid] = scale;
-                    tile.biases()[tid] = bias;
-                }
-                if (tid < BM)
-                    tile.row_scales()[tid] = row_scale;
-                fence_async_smem();
-                bar_named(6, 256);
-                if (lane < SLICES && lane != slice) { /* an eighth of what block `lane` adds */
-                    const int from = rows * lane / SLICES, all = rows * (lane + 1) / SLICES - from,
-                              part = all * warp / 8, sent = all * (warp + 1) / 8 - part;
-                    if (sent)
-                        bulk_to_cta(
-                            mapa(smem_u32(after) + (uint32_t)((slice - (slice > lane)) * c::SENT +
-                                                              part * c::PITCH),
-                                 (uint32_t)lane),
-                            ring + (uint32_t)((from + part) * c::PITCH),
-                            (uint32_t)(sent * c::PITCH), mapa(arrived, (uint32_t)lane));
-                }
-                __syncwarp();
-                if (count)
-                    mbar_wait_cluster(arrived, 0);
+                constexpr bool DEPTH = SPLIT == FP8_LARGE_DEPTH;
+                const int part = DEPTH ? w : warp, owner = part * SLICES / c::SIXTEENS,
+                          first = (owner * c::SIXTEENS + SLICES - 1) / SLICES, /* of the owner's */
+                    place = (part - first) * c::PER_PART + (DEPTH ? wg : 0);
+                float(&sums)[GN / 2] = *(float(*)[GN / 2]) acc[0];
+                const bool mine = join_slices<SLICES, c::SIXTEENS>(
+                    sums, slice, part, place, sm + warp * c::SENT, received, arrived);
                 cluster_arrive_relaxed(); /* all that was sent here is here */
-                store_joined<BM, BN, SLICES, c>(a, tile, after, slice, first, count, tile_m0, n0);
+                if (mine)
+                    store_sums<GN>(a, acc[0], rs[0], cols + n1 - n0, cols + BN + n1 - n0, row0, n1);
+            } else if constexpr (c::DIRECT) {
+                float *mine = cols + wg * (2 * BN);
+                if (t128 < GN) {
+                    mine[t128] = cs[0];
+                    mine[BN + t128] = bs[0];
+                }
+                bar_named(1 + wg, 128);
+                store_sums<GN>(a, acc[0], rs[0], mine, mine + BN, row0, n1);
+                if (t + clusters < tiles)
+                    bar_named(1 + wg, 128);
             } else {
                 /* epilogue: the groups share nothing, so they may drift apart by as many k blocks
                  * as the ring holds */
@@ -795,7 +835,7 @@ DEV void large_body(const fp8_large_args &a)
             if (TURNS == 2)
                 skip(kb);
         }
-        if (SLICES == 1 && t128 == 0) /* the stores themselves are done before the kernel is */
+        if (!c::DIRECT && t128 == 0) /* the stores themselves are done before the kernel is */
             bulk_wait_read<0>();
     }
     if (CL > 1) /* the peer may still arrive on this CTA's barriers */
