@@ -112,6 +112,34 @@ static void a_file_settles_its_classes(void **state)
     nothing_is_left(fake);
 }
 
+/* Few rows: `file` brings what was measured of one row or of 8; expects the kernel of each. */
+static void few_rows_take(const char *file, const char *of_one, const char *of_more)
+{
+    fake_driver *fake = fake_driver_reset();
+    fp8_context *ctx = with(file);
+    for (int64_t m = 1; m <= 9; m++) {
+        const fp8_candidate c = chosen(ctx, false, m);
+        assert_int_equal(strstr(c.reason, "(by the file)") != NULL, m <= 8);
+        if (m <= 8)
+            assert_string_equal(c.kernel, m == 1 ? of_one : of_more);
+    }
+    fp8_context_free(ctx);
+    nothing_is_left(fake);
+}
+
+static void one_row_is_a_class_of_its_own(void **state)
+{
+    (void)state;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    static const char one[] = "gemm_small_channel_64x8_1_1", more[] = "gemm_small_channel_64x8_2_2";
+    few_rows_take(HEAD "channel 256 512 1 gemm_small_channel_64x8_1_1 2000\n"
+                       "channel 256 512 8 gemm_small_channel_64x8_2_2 2100\n",
+                  one, more);
+    few_rows_take(HEAD "channel 256 512 1 gemm_small_channel_64x8_1_1 2000\n", one, one);
+    few_rows_take(HEAD "channel 256 512 4 gemm_small_channel_64x8_2_2 2100\n", more, more);
+}
+
 /* The kernel chosen for m rows of X in 16 bits, by a weight with a scale a channel. */
 static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
 {
@@ -386,7 +414,7 @@ static void every_allocation_fails_once(void **state)
 static void classes_are_half_octaves(void **state)
 {
     (void)state;
-    static const int32_t tops[] = {8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768};
+    static const int32_t tops[] = {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768};
     int32_t below = 0;
     for (size_t i = 0; i < sizeof tops / sizeof *tops; below = tops[i++])
         for (int32_t m = below + 1; m <= tops[i]; m++)
@@ -556,6 +584,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_file_settles_its_classes),
+        TEST(one_row_is_a_class_of_its_own),
         TEST(a_file_settles_what_quantizes),
         TEST(a_file_settles_the_wide_kernels),
         TEST(unknown_kernels_are_passed_over),

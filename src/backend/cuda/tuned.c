@@ -30,6 +30,8 @@ enum { MEASURED_ROWS = sizeof measured / sizeof *measured };
 
 int32_t fp8_tuned_class(int32_t m)
 {
+    if (m == 1)
+        return 1;
     int32_t top = 8;
     while (top < m)
         top *= 2;
@@ -170,14 +172,12 @@ void fp8_tuned_free(const fp8_context *ctx, fp8_tuned *tuned)
     *tuned = (fp8_tuned){0};
 }
 
-const fp8_tuned_row *fp8_tuned_find(const fp8_tuned *tuned, fp8_tuned_kind kind, int32_t m,
-                                    int32_t n, int32_t k)
+static const fp8_tuned_row *search(const fp8_tuned *tuned, const fp8_tuned_row *wanted)
 {
-    const fp8_tuned_row wanted = {.kind = (int32_t)kind, .n = n, .k = k, .m = m};
     size_t first = 0, last = tuned->count;
     while (first < last) {
         const size_t middle = first + (last - first) / 2;
-        const int order = compare_keys(&tuned->rows[middle], &wanted);
+        const int order = compare_keys(&tuned->rows[middle], wanted);
         if (order == 0)
             return &tuned->rows[middle];
         if (order < 0)
@@ -186,4 +186,15 @@ const fp8_tuned_row *fp8_tuned_find(const fp8_tuned *tuned, fp8_tuned_kind kind,
             last = middle;
     }
     return NULL;
+}
+
+const fp8_tuned_row *fp8_tuned_find(const fp8_tuned *tuned, fp8_tuned_kind kind, int32_t m,
+                                    int32_t n, int32_t k)
+{
+    fp8_tuned_row wanted = {.kind = (int32_t)kind, .n = n, .k = k, .m = m};
+    const fp8_tuned_row *row = search(tuned, &wanted);
+    if (row || m > 8)
+        return row;
+    wanted.m = m == 1 ? 8 : 1; /* nearer than what the model knows */
+    return search(tuned, &wanted);
 }
