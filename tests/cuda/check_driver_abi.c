@@ -41,35 +41,26 @@ CHECK(cuGetProcAddress, 12000, REQUIRED, FP8_DRIVER_GET_PROC)
 #define SAME(ours, field, theirs, its)                                                     \
     _Static_assert(offsetof(ours, field) == offsetof(theirs, its), #ours "." #field " is " \
                                                                          "elsewhere")
-SIZE(fp8_cu_launch_config, CUlaunchConfig);
-SIZE(fp8_cu_launch_attribute, CUlaunchAttribute);
-SAME(fp8_cu_launch_config, grid, CUlaunchConfig, gridDimX);
-SAME(fp8_cu_launch_config, block, CUlaunchConfig, blockDimX);
-SAME(fp8_cu_launch_config, shared_bytes, CUlaunchConfig, sharedMemBytes);
-SAME(fp8_cu_launch_config, stream, CUlaunchConfig, hStream);
-SAME(fp8_cu_launch_config, attributes, CUlaunchConfig, attrs);
-SAME(fp8_cu_launch_config, attribute_count, CUlaunchConfig, numAttrs);
-SAME(fp8_cu_launch_attribute, id, CUlaunchAttribute, id);
-SAME(fp8_cu_launch_attribute, value, CUlaunchAttribute, value);
-SAME(fp8_cu_launch_attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
-SAME(fp8_cu_launch_attribute, value.policy, CUlaunchAttribute,
-     value.clusterSchedulingPolicyPreference);
-SAME(fp8_cu_launch_attribute, value.dependent, CUlaunchAttribute,
-     value.programmaticStreamSerializationAllowed);
-SIZE(cli_cu_config, CUlaunchConfig);
-SIZE(cli_cu_attribute, CUlaunchAttribute);
+/* A launch, as the library and as the command line say it. */
+#define LAUNCH(config, attribute)                                                              \
+    SIZE(config, CUlaunchConfig);                                                              \
+    SIZE(attribute, CUlaunchAttribute);                                                        \
+    SAME(config, grid, CUlaunchConfig, gridDimX);                                              \
+    SAME(config, block, CUlaunchConfig, blockDimX);                                            \
+    SAME(config, shared_bytes, CUlaunchConfig, sharedMemBytes);                                \
+    SAME(config, stream, CUlaunchConfig, hStream);                                             \
+    SAME(config, attributes, CUlaunchConfig, attrs);                                           \
+    SAME(config, attribute_count, CUlaunchConfig, numAttrs);                                   \
+    SAME(attribute, id, CUlaunchAttribute, id);                                                \
+    SAME(attribute, value, CUlaunchAttribute, value);                                          \
+    SAME(attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);                   \
+    SAME(attribute, value.policy, CUlaunchAttribute, value.clusterSchedulingPolicyPreference); \
+    SAME(attribute, value.dependent, CUlaunchAttribute,                                        \
+         value.programmaticStreamSerializationAllowed)
+LAUNCH(fp8_cu_launch_config, fp8_cu_launch_attribute);
+LAUNCH(cli_cu_config, cli_cu_attribute);
 SIZE(cli_cu_kernel_node, CUDA_KERNEL_NODE_PARAMS);
 SIZE(cli_cu_edge, CUgraphEdgeData);
-SAME(cli_cu_config, grid, CUlaunchConfig, gridDimX);
-SAME(cli_cu_config, block, CUlaunchConfig, blockDimX);
-SAME(cli_cu_config, shared_bytes, CUlaunchConfig, sharedMemBytes);
-SAME(cli_cu_config, stream, CUlaunchConfig, hStream);
-SAME(cli_cu_config, attributes, CUlaunchConfig, attrs);
-SAME(cli_cu_config, attribute_count, CUlaunchConfig, numAttrs);
-SAME(cli_cu_attribute, value.cluster.x, CUlaunchAttribute, value.clusterDim.x);
-SAME(cli_cu_attribute, value.policy, CUlaunchAttribute, value.clusterSchedulingPolicyPreference);
-SAME(cli_cu_attribute, value.dependent, CUlaunchAttribute,
-     value.programmaticStreamSerializationAllowed);
 SAME(cli_cu_kernel_node, grid, CUDA_KERNEL_NODE_PARAMS, gridDimX);
 SAME(cli_cu_kernel_node, block, CUDA_KERNEL_NODE_PARAMS, blockDimX);
 SAME(cli_cu_kernel_node, shared_bytes, CUDA_KERNEL_NODE_PARAMS, sharedMemBytes);

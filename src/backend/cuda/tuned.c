@@ -193,8 +193,9 @@ const fp8_tuned_row *fp8_tuned_find(const fp8_tuned *tuned, fp8_tuned_kind kind,
 {
     fp8_tuned_row wanted = {.kind = (int32_t)kind, .n = n, .k = k, .m = m};
     const fp8_tuned_row *row = search(tuned, &wanted);
-    if (row || m > 8)
+    if (m > 8 || (row && (row->line || !tuned->of_file)))
         return row;
-    wanted.m = m == 1 ? 8 : 1; /* nearer than what the model knows */
-    return search(tuned, &wanted);
+    wanted.m = m == 1 ? 8 : 1; /* the file's goes first; else nearer than what the model knows */
+    const fp8_tuned_row *other = search(tuned, &wanted);
+    return row && !(other && other->line) ? row : other;
 }

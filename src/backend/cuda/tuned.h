@@ -4,8 +4,8 @@
  * a file that `fp8 tune` wrote for this device, then those of measured.inc, which is part of the
  * library. What was measured with m rows counts for all rows of m's class: one, up to 8, and then
  * up to each power of two and one and a half times it: 16, 24, 32, 48, 64, 96 .. Of one and up to 8
- * rows either class serves where only it was measured. For the rest there is the model of
- * sm90_choose.c.
+ * rows either class serves where only it was measured, and what the file has of either goes before
+ * what is built in. For the rest there is the model of sm90_choose.c.
  *
  * The file: lines that end in '\n', words between single spaces, numbers without sign, '#' for a
  * line that says nothing.
