@@ -140,6 +140,29 @@ static void one_row_is_a_class_of_its_own(void **state)
     few_rows_take(HEAD "channel 256 512 4 gemm_small_channel_64x8_2_2 2100\n", more, more);
 }
 
+/* 4096x4096, of which a row of X is in measured.inc: what the file has of 8 rows goes before it. */
+static void the_file_goes_before_what_is_built_in(void **state)
+{
+    (void)state;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    static const char *const files[] = {HEAD, HEAD
+                                        "channel 4096 4096 8 gemm_small_channel_64x8_2_2 2100\n"};
+    const fp8_linear_desc desc = desc_of(false);
+    for (int i = 0; i < 2; i++) {
+        fake_driver *fake = fake_driver_reset();
+        fp8_context *ctx = with(files[i]);
+        fp8_candidate c = {0};
+        assert_int_equal(
+            fp8_explain(ctx, &desc, 1, 4096, 4096, FP8_E4M3FN, FP8_E4M3FN, 0, &c, NULL), FP8_OK);
+        assert_true(c.chosen);
+        assert_non_null(strstr(c.reason, "measured"));
+        assert_int_equal(strstr(c.reason, "by the file") != NULL, i);
+        fp8_context_free(ctx);
+        nothing_is_left(fake);
+    }
+}
+
 /* The kernel chosen for m rows of X in 16 bits, by a weight with a scale a channel. */
 static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
 {
@@ -585,6 +608,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_file_settles_its_classes),
         TEST(one_row_is_a_class_of_its_own),
+        TEST(the_file_goes_before_what_is_built_in),
         TEST(a_file_settles_what_quantizes),
         TEST(a_file_settles_the_wide_kernels),
         TEST(unknown_kernels_are_passed_over),
