@@ -319,7 +319,7 @@ DEV void large_body(const fp8_large_args &a)
                 for (int k = 0; k < kb; k++, next()) {
                     const uint32_t i = (uint32_t)k;
                     while (t == cid && i >= AT_ONCE && i < ST &&
-                           clocks() - begin < i * (c::B / PACE)) {
+                           too_early(begin, i * (c::B / PACE))) {
                     }
                     mbar_wait(empty(slot), ph);
                     mbar_expect_tx_if(lead, full(slot), c::B);

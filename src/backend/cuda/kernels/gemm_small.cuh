@@ -253,7 +253,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                 /* The first ring at the memory's pace: what is asked for at once is in the way of
                  * X, and of the kernel before. */
                 auto pace = [&](int i) {
-                    while ((int)(clocks() - begun) < i * a.pace) {
+                    while (too_early(begun, (uint32_t)(i * a.pace))) {
                     }
                 };
                 const int ahead = min(S, total);

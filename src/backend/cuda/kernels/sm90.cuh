@@ -80,6 +80,12 @@ DEV uint32_t clocks() /* of this SM, modulo 2^32 */
     asm volatile("mov.u32 %0, %%clock;" : "=r"(c)::"memory");
     return c;
 }
+/* Whether fewer than `wait` clocks have passed since `begun`. Not signed: who is stopped meanwhile,
+ * for however long, does not wait after that. */
+DEV bool too_early(uint32_t begun, uint32_t wait)
+{
+    return clocks() - begun < wait;
+}
 DEV void st_shared(uint32_t addr, uint4 v)
 {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(addr), "r"(v.x), "r"(v.y),
