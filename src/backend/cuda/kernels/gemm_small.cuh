@@ -38,6 +38,7 @@ template <int BR, int BT, bool BLOCK, int C> struct small_cfg {
     static constexpr int A = fp8_small_w_bytes(BR, BT), B = fp8_small_x_bytes(BR, BT);
     static constexpr int SF_ROW = fp8_small_scale_row(BT),
                          SF = fp8_small_scale_bytes(BR, BT, BLOCK);
+    static constexpr int FILLS = RESIDENT ? 1 : 2; /* arrivals that fill a stage: of W and of X */
     static constexpr bool LEAN = SF == 0; /* one arrival of a group frees a stage, else (it holds
                                              scales) one of a warp */
     /* Block o of the cluster sums and stores the groups of 8 tokens first(o) to first(o + 1) - 1.
@@ -193,7 +194,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
             }
         };
         if (warp == 8) { /* the first stage of W at once, all else after it */
-            mbar_init_if(lead, full_bar, c::RESIDENT ? 1 : 2);
+            mbar_init_if(lead, full_bar, c::FILLS);
             mbar_init_fence();
             fence_async_smem();
             __syncwarp(); /* one lane does all of it; racecheck wants to see that */
@@ -206,7 +207,7 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                 tma_prefetch_map_if(lead, &a.y);
             for (int i = 0; i < S; i++) {
                 if (i)
-                    mbar_init_if(lead, full_bar + i * 8, c::RESIDENT ? 1 : 2);
+                    mbar_init_if(lead, full_bar + i * 8, c::FILLS);
                 mbar_init_if(lead, empty_bar + i * 8, c::LEAN ? 2 : 8);
             }
             mbar_init_if(lead, arrived_bar, 1);
