@@ -251,6 +251,38 @@ static void one_row_may_have_any_stride(void **state)
     }
 }
 
+/* Tiles one below the other read the same W: their blocks go side by side, in clusters of two,
+ * where that leaves none over. */
+static void tiles_that_share_w_lie_side_by_side(void **state)
+{
+    fake_start *t = *state;
+    static const struct {
+        const char *kernel;
+        int64_t m;
+        unsigned int grid, cluster;
+    } runs[] = {{"gemm_large_channel_128x96_1x1", 128, 3, 1},
+                {"gemm_large_channel_128x96_1x1", 129, 6, 2},
+                {"gemm_large_channel_128x96_1x1", 384, 9, 1},
+                {"gemm_large_channel_128x112_2x1", 256, 6, 2},
+                {"gemm_large_channel_128x64_k2", 128, 8, 2}};
+    if (!fp8_cuda_has_kernels())
+        skip();
+    t->linear = create_square(t->ctx, FP8_ACTIVATION_CODES);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        fp8_error err;
+        const fp8_tensor x = on_device((uint64_t)1 << 38, FP8_E4M3FN, runs[i].m, SIDE),
+                         x_scales = on_device(1 << 30, FP8_F32, runs[i].m, 1);
+        fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, runs[i].m, SIDE);
+        assert_int_equal(fp8_linear_run_kernel(t->linear, runs[i].kernel, &x, &x_scales, &y,
+                                               fake_driver_memory(0), 1 << 20,
+                                               fake_driver_stream(0), &err),
+                         FP8_OK);
+        assert_string_equal(t->fake->kernel, runs[i].kernel);
+        assert_int_equal(t->fake->grid, runs[i].grid);
+        assert_int_equal(t->fake->cluster, runs[i].cluster);
+    }
+}
+
 enum { BLOCKS = SIDE / 128 };
 
 /* Runs m rows of codes, scales of 1x128 lying `at` bytes behind 2^30 with such strides; how many
@@ -423,6 +455,7 @@ int main(void)
         fake_test(rows_that_bulk_copies_cannot_take_are_left_to_others),
         fake_test(mxfp8_is_two_launches),
         fake_test(one_row_may_have_any_stride),
+        fake_test(tiles_that_share_w_lie_side_by_side),
         fake_test(scales_are_not_read_past_their_end),
         fake_test(scales_are_read_where_they_lie),
         fake_test(too_many_tiles_are_left_to_others),

@@ -58,13 +58,22 @@ static int32_t group_of(const fp8_sm90_version *v, const fp8_sm90_problem *p, in
     return (int64_t)p->m * p->k <= L2_PART || down < some ? down : some;
 }
 
+/* Blocks of a cluster, of `blocks` in all. Tiles that share nothing by copies go in twos, where the
+ * tile below reads the same W: the two blocks then lie side by side, and less comes from the L2
+ * (dev/cuda/README.md, run 19). */
+static int32_t cluster_of(int32_t sharing, int32_t down, int32_t blocks)
+{
+    return sharing == 1 && down > 1 && blocks % 2 == 0 ? 2 : sharing;
+}
+
 static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_version *v,
                                const fp8_sm90_problem *p, const fp8_sm90_matrices *m, void *stream,
                                fp8_error *err)
 {
     const int32_t down = up(p->m, v->rows * v->down), across = up(p->n, v->cols * v->across);
-    const int32_t cluster = v->down * v->across * v->slices, group = group_of(v, p, down);
-    const int32_t most = fp8_sm90_clusters(device, cluster, 1), tiles = down * across;
+    const int32_t sharing = v->down * v->across * v->slices, group = group_of(v, p, down);
+    const int32_t most = fp8_sm90_clusters(device, sharing, 1), tiles = down * across;
+    const int32_t blocks = (v->slices > 1 || tiles < most ? tiles : most) * sharing;
     const bool by_bulk = !fp8_large_direct(v->rows, v->cols, v->slices) && stores_by_bulk(p, m);
     fp8_large_args a = {
         .scales = m->scales,
@@ -83,11 +92,11 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .y_dtype = (int32_t)m->y_dtype,
     };
     const fp8_cuda_shape shape = {
-        .grid = {(uint32_t)((v->slices > 1 || tiles < most ? tiles : most) * cluster)},
+        .grid = {(uint32_t)blocks},
         .threads = FP8_LARGE_THREADS,
         .shared_bytes =
             (uint32_t)fp8_large_shared(v->rows, v->cols, v->stages, v->slices, v->split, v->block),
-        .cluster = (uint32_t)cluster,
+        .cluster = (uint32_t)cluster_of(sharing, down, blocks),
         .dependent = true,
     };
     FP8_TRY(
