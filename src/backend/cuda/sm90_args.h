@@ -133,13 +133,15 @@ enum { FP8_SUMS_CHANNEL, FP8_SUMS_BLOCK, FP8_SUMS_FAST };
     X(64, 64, 12, 3, FP8_LARGE_DEPTH)  \
     X(64, 64, 12, 4, FP8_LARGE_DEPTH)  \
     X(64, 80, 10, 2, FP8_LARGE_DEPTH)  \
-    X(128, 64, 8, 2, FP8_LARGE_ROWS)
+    X(128, 64, 8, 2, FP8_LARGE_ROWS)   \
+    X(128, 128, 6, 2, FP8_LARGE_ROWS)
 #define FP8_JOINED_BLOCK(X)            \
     X(64, 64, 10, 2, FP8_LARGE_DEPTH)  \
     X(64, 64, 10, 3, FP8_LARGE_DEPTH)  \
     X(64, 64, 10, 4, FP8_LARGE_DEPTH)  \
     X(64, 80, 10, 2, FP8_LARGE_DEPTH)  \
-    X(128, 64, 8, 2, FP8_LARGE_ROWS)
+    X(128, 64, 8, 2, FP8_LARGE_ROWS)   \
+    X(128, 128, 5, 2, FP8_LARGE_ROWS)
 /* clang-format on */
 
 enum { FP8_LARGE_THREADS = 384, FP8_SHARED_MOST = 232448 /* bytes of a block on sm_90 */ };
