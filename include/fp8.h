@@ -1060,8 +1060,9 @@ typedef void (*fp8_message_fn)(void *user, const char *text);
 
 /* Reads the headers of src, decides everything and checks it; writes nothing. Errors: those of
  * fp8_checkpoint_open, ARGUMENT, SHAPE (the rule does not take the weight's), DTYPE, SCALE (of
- * activations), UNSUPPORTED, EXISTS, MISMATCH, NOT_FOUND (a pattern without a match), NO_MEMORY
- * (also if max_memory_bytes is too little; the message names what would do). */
+ * activations), UNSUPPORTED, EXISTS, STATE (another process is at work on DST.partial), MISMATCH,
+ * NOT_FOUND (a pattern without a match), NO_MEMORY (also if max_memory_bytes is too little; the
+ * message names what would do). */
 FP8_API fp8_status fp8_convert_plan(const fp8_context *ctx, const fp8_convert_desc *desc,
                                     fp8_convert **out, fp8_error *err);
 /* How many tensors the source has; 0 for NULL. */

@@ -45,17 +45,39 @@ static bool begins(int directory, const char *name)
     return whole && record.kind == FP8_RECORD_BEGIN && record.check == check_of(&record);
 }
 
-bool fp8_journal_is_in(const char *directory)
+static bool is_locked(int directory, const char *name)
+{
+    const int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool locked = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (fd >= 0)
+        close(fd);
+    return locked;
+}
+
+/* Whether `holds` is true of a journal in a folder. */
+static bool any_journal(const char *directory, bool (*holds)(int directory, const char *name))
 {
     static const char head[] = "journal.";
     DIR *dir = opendir(directory);
     const struct dirent *entry;
     bool found = false;
     while (dir && !found && (entry = readdir(dir)))
-        found = !strncmp(entry->d_name, head, sizeof head - 1) && begins(dirfd(dir), entry->d_name);
+        found = !strncmp(entry->d_name, head, sizeof head - 1) && holds(dirfd(dir), entry->d_name);
     if (dir)
         closedir(dir);
     return found;
+}
+
+bool fp8_journal_is_in(const char *directory)
+{
+    return any_journal(directory, begins);
+}
+
+fp8_status fp8_journal_check_free(const char *directory, fp8_error *err)
+{
+    FP8_FAIL_IF(any_journal(directory, is_locked), err, FP8_E_STATE,
+                "%s: another process is at work on it", directory);
+    return FP8_OK;
 }
 
 static fp8_status check_begin(const fp8_convert *conv, int32_t part, const fp8_journal *journal,

@@ -55,6 +55,8 @@ fp8_status fp8_journal_open(fp8_convert *conv, int32_t part, bool create, fp8_jo
 fp8_status fp8_journal_read(fp8_convert *conv, int32_t part, fp8_journal *out, fp8_error *err);
 /* Whether a folder is the DST.partial of a conversion: a journal in it begins as all do. */
 bool fp8_journal_is_in(const char *directory);
+/* STATE if a process is at work in a DST.partial: it holds the lock of a journal there. */
+fp8_status fp8_journal_check_free(const char *directory, fp8_error *err);
 void fp8_journal_close(const fp8_context *ctx, fp8_journal *journal);
 
 /* Appends n records and syncs them. */

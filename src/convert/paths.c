@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "convert/paths.h"
 #include "ckpt/file.h"
+#include "convert/journal.h"
 #include "convert/seal.h"
 
 #include <errno.h>
@@ -106,6 +107,15 @@ static fp8_status check_nesting(const fp8_convert *conv, const char *source, fp8
     return FP8_OK;
 }
 
+fp8_status fp8_paths_check_partial(const fp8_convert *conv, fp8_error *err)
+{
+    FP8_TRY(fp8_journal_check_free(conv->partial, err));
+    FP8_FAIL_IF(!conv->desc.force, err, FP8_E_EXISTS,
+                "%s is left of an earlier run: --resume to go on with it, --force to start over",
+                conv->partial);
+    return FP8_OK;
+}
+
 static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
 {
     const fp8_convert_desc *d = &conv->desc;
@@ -117,10 +127,8 @@ static fp8_status check_existing(const fp8_convert *conv, fp8_error *err)
         FP8_FAIL_IF(!S_ISDIR(info.st_mode), err, FP8_E_EXISTS,
                     "%s exists and is no folder; it will not be replaced", conv->dst);
     }
-    FP8_FAIL_IF(partial && !d->resume && !d->force && d->part_count <= 1, err, FP8_E_EXISTS,
-                "%s is left of an earlier run: --resume to go on with it, --force to start over",
-                conv->partial);
-    return FP8_OK;
+    return partial && !d->resume && d->part_count <= 1 ? fp8_paths_check_partial(conv, err)
+                                                       : FP8_OK;
 }
 
 /* The report is written last, after what may be hours: its folder must take it. */

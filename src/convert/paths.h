@@ -8,7 +8,7 @@
 
 /* Fills conv->dst, partial and files (absolute, links resolved), and checks that the target is not
  * in the source, nor the other way round, does not exist unless allowed, and can be written.
- * Errors: ARGUMENT, EXISTS, IO, NO_MEMORY. */
+ * Errors: ARGUMENT, EXISTS, STATE, IO, NO_MEMORY. */
 fp8_status fp8_paths_settle(fp8_convert *conv, fp8_error *err);
 
 /* A resumed run finds DST finished by an earlier run of the same options and source. */
@@ -16,6 +16,10 @@ bool fp8_paths_complete(const fp8_convert *conv);
 /* A resumed run has something to go on with, or DST is complete; asks for the fingerprint. Error
  * EXISTS. */
 fp8_status fp8_paths_check_resumed(const fp8_convert *conv, fp8_error *err);
+
+/* A DST.partial that is there may be started over. Errors: STATE (another process is at work on
+ * it), EXISTS (without force). */
+fp8_status fp8_paths_check_partial(const fp8_convert *conv, fp8_error *err);
 
 /* Bytes free for us on the file system of dst. */
 fp8_status fp8_paths_free_bytes(const fp8_convert *conv, uint64_t *out, fp8_error *err);

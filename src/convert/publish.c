@@ -153,13 +153,10 @@ fp8_status fp8_partial_open(fp8_convert *conv, bool *published, fp8_error *err)
             FP8_TRY(finish_earlier(conv, published, err));
         else if (d->part_count > 1)
             FP8_TRY(check_companions(conv, err));
-        else if (d->force)
+        else {
+            FP8_TRY(fp8_paths_check_partial(conv, err));
             FP8_TRY(fp8_remove_tree(conv->partial, err));
-        else
-            return fp8_fail(err, FP8_E_EXISTS,
-                            "%s is left of an earlier run: --resume to go on with it, --force to "
-                            "start over",
-                            conv->partial);
+        }
     }
     if (*published)
         return FP8_OK;
@@ -185,6 +182,8 @@ fp8_status fp8_parts_done(fp8_convert *conv, bool *all, fp8_error *err)
         else
             return status;
     }
+    FP8_FAIL_IF(!*all && part_count(conv) == 1, err, FP8_E_IO,
+                "%s was removed or replaced while it was worked on", conv->partial);
     return FP8_OK;
 }
 

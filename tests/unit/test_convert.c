@@ -9,11 +9,13 @@
 #include "support/model_maker.h"
 #include "support/sandbox.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 /* cmocka.h needs some of the above. */
@@ -417,6 +419,61 @@ static void is_found_unfinished(const char *path)
     assert_int_equal(sum.errors, 1);
 }
 
+static void stop_at_once(const fp8_convert_desc *d)
+{
+    fp8_convert *conv;
+    assert_int_equal(fp8_convert_plan(ctx, d, &conv, NULL), FP8_OK);
+    fp8_convert_stop(conv);
+    assert_int_equal(fp8_convert_run(conv, NULL, NULL, NULL), FP8_E_STOPPED);
+    fp8_convert_free(conv);
+}
+
+/* Nobody goes on with, nor starts over, what another process holds. */
+static void a_run_at_work_is_left_alone(void **state)
+{
+    (void)state;
+    fp8_convert_desc d = request(FP8_QUANTIZE, "model", "busy");
+    fp8_convert *planned;
+    d.force = 1;
+    assert_int_equal(fp8_convert_plan(ctx, &d, &planned, NULL), FP8_OK);
+    stop_at_once(&d);
+    const int fd = open(sandbox_path("busy.partial/journal.1"), O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    must_fail(&d, FP8_E_STATE, "another process is at work");
+    assert_int_equal(fp8_convert_run(planned, NULL, NULL, NULL), FP8_E_STATE);
+    d.force = 0;
+    must_fail(&d, FP8_E_STATE, "another process is at work");
+    d.resume = 1;
+    must_fail(&d, FP8_E_STATE, "another process is at work");
+    assert_true(exists("busy.partial/journal.1"));
+    close(fd);
+    assert_int_equal(fp8_convert_run(planned, NULL, NULL, NULL), FP8_OK);
+    fp8_convert_free(planned);
+    assert_true(exists("busy/config.json"));
+}
+
+static void remove_journal(void *path, const fp8_progress *progress)
+{
+    (void)progress;
+    unlink(path);
+}
+
+/* Somebody cleans up: the run has nothing to show, and says so. */
+static void a_run_without_its_journal_fails(void **state)
+{
+    (void)state;
+    fp8_convert_desc d = request(FP8_QUANTIZE, "model", "gone");
+    fp8_convert *conv;
+    fp8_error err = {.msg = ""};
+    char path[1024];
+    snprintf(path, sizeof path, "%s", sandbox_path("gone.partial/journal.1"));
+    assert_int_equal(fp8_convert_plan(ctx, &d, &conv, &err), FP8_OK);
+    assert_int_equal(fp8_convert_run(conv, remove_journal, path, &err), FP8_E_IO);
+    assert_non_null(strstr(err.msg, "was removed"));
+    fp8_convert_free(conv);
+    assert_false(exists("gone"));
+}
+
 static void a_stopped_run_can_be_resumed(void **state)
 {
     (void)state;
@@ -594,6 +651,8 @@ int main(void)
         TEST(shards_follow_the_source_or_the_limit),
         TEST(targets_are_checked),
         TEST(force_replaces_the_whole_folder),
+        TEST(a_run_at_work_is_left_alone),
+        TEST(a_run_without_its_journal_fails),
         TEST(a_stopped_run_can_be_resumed),
         TEST(parts_make_the_same_folder),
         TEST(nan_is_refused_by_name_and_place),
