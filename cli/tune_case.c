@@ -47,16 +47,6 @@ static fp8_status explain(const fp8_context *ctx, const cli_linear_scheme *schem
                        out, err);
 }
 
-bool cli_tune_quantizes(const fp8_context *ctx, const cli_linear_scheme *scheme,
-                        const cli_shape *shape)
-{
-    fp8_candidate found;
-    int64_t last = 0; /* of those for codes, all of which can follow a quantizer */
-    while (explain(ctx, scheme, false, shape, last, &found, NULL) == FP8_OK)
-        last++;
-    return explain(ctx, scheme, true, shape, last, &found, NULL) == FP8_OK;
-}
-
 /* What the library chooses among; slower kernels for what those cannot do are never chosen where
  * those can. */
 static fp8_status find_candidates(tuning *t, fp8_error *err)

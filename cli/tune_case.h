@@ -16,11 +16,6 @@ typedef struct cli_tune_result {
     int candidates, timed; /* all; those that were timed in rounds, near the fastest by one try */
 } cli_tune_result;
 
-/* Whether there are kernels that quantize X by themselves for such a shape: only then is there more
- * to choose for X in bf16 than for codes. */
-bool cli_tune_quantizes(const fp8_context *ctx, const cli_linear_scheme *scheme,
-                        const cli_shape *shape);
-
 /* whole: from bf16, by a scheme that quantizes X, which is timed, too; else from what is
  * multiplied. A kernel that fails fails all of it, and the message names it. Errors: those of
  * fp8_linear_create and fp8_linear_run_kernel, DEVICE. */

@@ -3,8 +3,9 @@
  * algorithms in the same rounds.
  *   library FILE        a line "M N K" a shape: row x channel and 1x128 x 128x128 scales, X as codes, quantized from bf16 by the call
  *                       (q_), and quantized by a call before (2_)
- *   library sweep FILE  the versions of the fast kernels one by one: those that the model thinks the best, up to SLACK (2) times its
- *                       first choice, at most KEEP (12) of each kind; or, where a line goes on, those that have one of its words in their names
+ *   library sweep FILE  the versions of the fast kernels one by one, from codes and from bf16 (2_: after a quantizer): those that the model
+ *                       thinks the best, up to SLACK (2) times its first choice, at most KEEP (12) of each kind; or, where a line goes on, those
+ *                       that have one of its words in their names
  *   library dx FILE     the gradient for x, a scale a channel and blocks, dy in bf16
  *   library once FILE   for a profiler (profile.py): a graph of runs from codes, a range of cudaProfilerStart a shape and kind
  *   library hold FILE   each such graph, and cuBLASLt's best, for some time: clock, power and what holds the clock down
@@ -103,10 +104,16 @@ static int bench(FILE *f)
 }
 /* ---- versions ---- */
 
-static version_product product_of(const problem *p, int copy, int block, int quantize)
+static version_product product_of(const problem *p, int copy, int block, int whole)
 {
-    version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, quantize ? (const void *)p->xb : block ? p->xc : p->x, p->w[copy], block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y, quantize};
+    version_product o = {p->m, p->n, p->k, block, block ? p->ldsx : 1, block ? p->xc : p->x, p->w[copy], whole ? p->xb : NULL, block ? p->sxb : p->sx, block ? p->swb : p->sw, p->y};
     return o;
+}
+static fp8_status version_run(const problem *p, int version, int copy, int block, int whole)
+{
+    const version_product o = product_of(p, copy, block, whole);
+    if (whole && !version_quantizes(version) && quantize(p, block) != FP8_OK) return FP8_E_DEVICE;
+    return version_launch(g_ctx, version, &o, g_stream, &g_err);
 }
 /* Whether one of the words is part of the name, or there are none. */
 static int is_asked_for(const char *name, const char *words)
@@ -151,20 +158,21 @@ static int sweep(FILE *f)
         static series all[128];
         for (int block = 0; block < 2; block++) NEED(quantize(&p, block));
         for (int kind = 0; kind < 5; kind++) {
-            const int block = kind == 2 || kind == 4, inside = kind > 2;
-            version_product first = product_of(&p, p.copies - 1, block, inside);
+            const int block = kind == 2 || kind == 4, whole = kind > 2;
+            const version_product first = product_of(&p, p.copies - 1, block, whole);
             int chosen[16];
             const int count = worth(&first, kind, line + words, chosen);
             for (int c = 0; c < count; c++) {
-                char name[48];
-                version_name(chosen[c], name);
+                const int two = whole && !version_quantizes(chosen[c]);
+                char name[50] = "2_";
+                version_name(chosen[c], name + 2 * two);
                 poison(&p);
-                NEED(version_launch(g_ctx, chosen[c], &first, g_stream, &g_err));
+                NEED(version_run(&p, chosen[c], p.copies - 1, block, whole));
                 cases_in_all++;
                 if (verify(&p, p.copies - 1, name, block, kind == 0)) { bad++; continue; }
                 series_begin();
-                for (int l = 0; l < p.launches; l++) { const version_product o = product_of(&p, l % p.copies, block, inside); NEED(version_launch(g_ctx, chosen[c], &o, g_stream, &g_err)); }
-                all[cases++] = series_end(name, inside ? kind - 2 : kind, inside, c == 0, p.launches);
+                for (int l = 0; l < p.launches; l++) NEED(version_run(&p, chosen[c], l % p.copies, block, whole));
+                all[cases++] = series_end(name, whole ? kind - 2 : kind, whole + two, c == 0, p.launches);
             }
         }
         cases += peers(&p, all + cases);

@@ -28,23 +28,32 @@ int version_is_fast(int i)
     return fp8_sm90_at((size_t)i)->fast;
 }
 
+int version_quantizes(int i)
+{
+    return fp8_sm90_at((size_t)i)->quantizes;
+}
+
 static fp8_sm90_problem problem_of(const version_product *p)
 {
-    return (fp8_sm90_problem){
-        .m = p->m, .n = p->n, .k = p->k, .block = p->block, .fast = true, .whole = p->quantize};
+    return (fp8_sm90_problem){.m = p->m,
+                              .n = p->n,
+                              .k = p->k,
+                              .block = p->block,
+                              .fast = true,
+                              .whole = p->high != NULL,
+                              .inside = p->high != NULL};
 }
 
 float version_estimate(const fp8_context *ctx, int i, const version_product *p)
 {
     const fp8_sm90_problem problem = problem_of(p);
-    const fp8_sm90_version *v = fp8_sm90_at((size_t)i);
-    return v->quantizes == p->quantize ? fp8_sm90_estimate(ctx->cuda, v, &problem) : -1;
+    return fp8_sm90_estimate(ctx->cuda, fp8_sm90_at((size_t)i), &problem);
 }
 
 /* X in bf16 as it is quantized, by rows or 1x128. */
 static fp8_status describe(const version_product *p, fp8_cuda_quantize_args *out, fp8_error *err)
 {
-    const fp8_tensor x = fp8_matrix((void *)(uintptr_t)p->x, FP8_BF16, p->m, p->k);
+    const fp8_tensor x = fp8_matrix((void *)(uintptr_t)p->high, FP8_BF16, p->m, p->k);
     const fp8_tensor codes = fp8_matrix(NULL, FP8_E4M3FN, p->m, p->k);
     const fp8_tensor scales = fp8_matrix(NULL, FP8_F32, p->m, p->block ? (p->k + 127) / 128 : 1);
     fp8_quantize_desc desc = FP8_QUANTIZE_DESC_INIT;
@@ -61,10 +70,11 @@ fp8_status version_launch(const fp8_context *ctx, int i, const version_product *
 {
     const fp8_sm90_problem problem = problem_of(p);
     fp8_cuda_quantize_args quantize;
-    if (p->quantize)
+    const bool inside = version_quantizes(i);
+    if (inside)
         FP8_TRY(describe(p, &quantize, err));
     const fp8_sm90_matrices m = {
-        .quantize = p->quantize ? &quantize : NULL,
+        .quantize = inside ? &quantize : NULL,
         .x = p->x,
         .w = p->w,
         .y = p->y,

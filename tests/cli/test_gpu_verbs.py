@@ -129,13 +129,13 @@ class GpuVerbs(command.Case):
         done = self.tune("--device", "cuda", *shapes, "-o", "tuned")
         lines = [dict(word.split("=", 1) for word in line.split()[1:]) for line in done.stdout.splitlines()]
         self.assertEqual([(line["shape"], line["scheme"], line["kind"]) for line in lines],
-                         [(shape, *tuned) for shape in ("16x256x512", "7x256x512") for tuned in TUNED
-                          if shape[0] == "7" or "whole" not in tuned[1]])
+                         [(shape, *tuned) for shape in ("16x256x512", "7x256x512") for tuned in TUNED])
         for line in lines:
-            us = "20" if line["scheme"] == "mxfp8" else "10"  # a launch makes bf16 of X
+            few = line["shape"][0] == "7"
+            us = "20" if line["scheme"] == "mxfp8" or ("whole" in line["kind"] and not few) else "10"  # a launch for X
             self.assertEqual(line["us"], us)
             self.assertGreater(int(line["candidates"]), 3)
-            if "whole" in line["kind"]:  # here all launches take the same time, and a quantizer is one more
+            if "whole" in line["kind"] and few:  # here all launches take the same time, and a quantizer is one more
                 before = 10 if "quantize" in line["before"] else 20
                 self.assertEqual((int(line["before_us"]), int(line["gain"])), (before, before / 10))
                 self.assertLess(int(line["timed"]), int(line["candidates"]))
@@ -153,22 +153,27 @@ class GpuVerbs(command.Case):
         for scheme, kind in [*TUNED, ("gemm", None)]:  # the last by bench
             activation = "dynamic" if "whole" in str(kind) else "none" if scheme == "w8a16" else "codes"
             verb, arguments = ("explain", ["--device", "cuda", "--activation", activation]) if kind else ("bench", ["linear", *QUICK])
-            rows = 5 if "whole" in str(kind) else 12
-            text = self.run_fp8(verb, *arguments, "--shape", f"{rows}x256x512", "--scheme", scheme, "--tuned", "tuned",
-                                env=self.alone).stdout
-            kernel = next(line["kernel"] for line in lines if line["scheme"] == scheme and line["kind"] == (kind or "channel"))
-            self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured [12]0.0 us \(by the file\)" if verb == "explain" else f"kernel={kernel} ")
+            for rows, measured in ((12, "16x256x512"), (5, "7x256x512")):
+                text = self.run_fp8(verb, *arguments, "--shape", f"{rows}x256x512", "--scheme", scheme, "--tuned", "tuned",
+                                    env=self.alone).stdout
+                kernel = next(line["kernel"] for line in lines
+                              if (line["shape"], line["scheme"], line["kind"]) == (measured, scheme, kind or "channel"))
+                self.assertRegex(text, rf"(?m)^\* +{kernel} .*measured [12]0.0 us \(by the file\)" if verb == "explain"
+                                 else f"kernel={kernel} ")
 
         self.assertIn("tuned exists; --force replaces it", self.tune("--device", "cuda", *shapes, "-o", "tuned", code=2).stderr)
         document = json.loads(self.tune("--device", "cuda", *shapes, "--m", "32", "--scheme", "tensor", "-f", "-o", "tuned",
                                         "--json").stdout)
         self.assertEqual([case["shape"] for case in document["cases"]], ["32x256x512"])
+        for rows, kinds in ((256, ["whole_channel", "channel"]), (257, ["channel"])):
+            done = self.tune("--device", "cuda", *shapes, "--m", str(rows), "--scheme", "channel", "-f", "-o", "many", "--json")
+            self.assertEqual([case["kind"] for case in json.loads(done.stdout)["cases"]], kinds)
         self.assertEqual((self.folder / "tuned").read_text().splitlines()[4].split()[:4], ["channel", "256", "512", "32"])
 
     def test_tune_with_nothing_to_choose(self):
         done = self.tune("--device", "cuda:1", "--shape", "16x256x512", "-o", "tuned")
         self.assertEqual(done.stdout, "")
-        self.assertEqual(done.stderr.count("nothing to choose"), 4)  # nor anything for few rows alone
+        self.assertEqual(done.stderr.count("nothing to choose"), 6)
         text = self.run_fp8("explain", "--device", "cuda", "--shape", "1x16x16", "--tuned", "tuned", code=3, env=self.alone).stderr
         self.assertRegex(text, "tuned, line 2: measured on NVIDIA A100.*, the context's device is NVIDIA H100 80GB HBM3")
 

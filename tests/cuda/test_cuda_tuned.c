@@ -175,18 +175,18 @@ static fp8_candidate chosen_wide(const fp8_context *ctx, fp8_dtype x, int64_t m)
     return candidate;
 }
 
-/* What is chosen for 7 rows of X in that dtype, quantized if it is in 16 bits. */
-static fp8_candidate chosen_for(const fp8_context *ctx, fp8_dtype x)
+/* What is chosen for m rows of X in that dtype, which the call quantizes if it is no code. */
+static fp8_candidate chosen_for(const fp8_context *ctx, fp8_dtype x, bool block, int64_t m)
 {
-    fp8_linear_desc desc = desc_of(false);
+    fp8_linear_desc desc = desc_of(block);
     fp8_candidate candidate;
     desc.activation = x == FP8_E4M3FN ? FP8_ACTIVATION_CODES : FP8_ACTIVATION_DYNAMIC;
-    assert_int_equal(fp8_explain(ctx, &desc, 7, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
+    assert_int_equal(fp8_explain(ctx, &desc, m, N, K, x, FP8_E4M3FN, 0, &candidate, NULL), FP8_OK);
     assert_true(candidate.chosen);
     return candidate;
 }
 
-/* From X in bf16 and fp16, not from codes, and not from fp32, which no version quantizes. */
+/* From X that the call quantizes, not from codes; of fp32 no version does so by itself. */
 static void a_file_settles_what_quantizes(void **state)
 {
     static const char *const names[] = {"gemm_small_quantize_channel_64x8_4_2",
@@ -201,13 +201,70 @@ static void a_file_settles_what_quantizes(void **state)
         fp8_context *ctx = with(text);
         static const fp8_dtype dtypes[] = {FP8_BF16, FP8_F16, FP8_E4M3FN, FP8_F32};
         for (int d = 0; d < 4; d++) {
-            const fp8_candidate c = chosen_for(ctx, dtypes[d]);
-            assert_int_equal(strstr(c.reason, "measured 6.1 us (by the file)") != NULL, d < 2);
-            assert_int_equal(d < 2 && strcmp(c.kernel, names[i]), 0);
+            const fp8_candidate c = chosen_for(ctx, dtypes[d], false, 7);
+            const bool counts = d < 2 || (i == 1 && dtypes[d] == FP8_F32);
+            assert_int_equal(strstr(c.reason, "measured 6.1 us (by the file)") != NULL, counts);
+            assert_int_equal(counts && strcmp(c.kernel, names[i]), 0);
             assert_int_equal(d >= 2 && strstr(c.reason, "quantizes x"), 0);
         }
         fp8_context_free(ctx);
     }
+    nothing_is_left(fake);
+}
+
+/* Of more rows than a version quantizes: the line of whole linears, else that of codes; sums in 13
+ * bits have lines from codes alone. */
+static void whole_linears_go_before_codes(void **state)
+{
+    static const struct {
+        const char *line, *kernel;
+    } of[] = {
+        {"whole_block 256 512 64 gemm_small_block_64x64_2_1 8300\n", "gemm_small_block_64x64_2_1"},
+        {"whole_block 256 512 64 gemm_small_quantize_block_64x8_1_1 8300\n",
+         "gemm_large_block_64x64_k2"}, /* which cannot */
+        {"whole_block 256 512 96 gemm_small_block_64x64_2_1 8300\n", "gemm_large_block_64x64_k2"},
+        {"whole_channel 256 512 64 gemm_small_channel_64x64_2_1 8300\n",
+         "gemm_large_block_64x64_k2"}};
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    if (!fp8_cuda_has_kernels())
+        skip();
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        char text[512];
+        snprintf(text, sizeof text, HEAD "block 256 512 64 gemm_large_block_64x64_k2 6000\n%s",
+                 of[i].line);
+        fp8_context *ctx = with(text);
+        const fp8_candidate c = chosen_for(ctx, FP8_BF16, true, 64);
+        assert_string_equal(c.kernel, of[i].kernel);
+        assert_non_null(strstr(c.reason, i ? "measured 6.0 us (from codes, by the file)"
+                                           : "measured 8.3 us (by the file)"));
+        assert_string_equal(chosen_for(ctx, FP8_F32, true, 49).kernel, of[i].kernel);
+        assert_string_equal(chosen_for(ctx, FP8_E4M3FN, true, 64).kernel,
+                            "gemm_large_block_64x64_k2");
+        fp8_context_free(ctx);
+    }
+    nothing_is_left(fake);
+}
+
+static void sums_in_13_bits_have_lines_of_codes(void **state)
+{
+    (void)state;
+    fake_driver *fake = fake_driver_reset();
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_context *ctx = with(HEAD "fast 256 512 256 gemm_large_fast_128x64_1x1 7000\n"
+                                 "whole_channel 256 512 256 gemm_small_channel_64x64_2_1 8300\n");
+    fp8_linear_desc desc = desc_of(false);
+    desc.activation = FP8_ACTIVATION_DYNAMIC;
+    for (int fast = 0; fast < 2; fast++) {
+        fp8_candidate c;
+        desc.accumulation = fast ? FP8_ACCUMULATION_FAST : FP8_ACCUMULATION_FP32;
+        assert_int_equal(fp8_explain(ctx, &desc, 256, N, K, FP8_BF16, FP8_E4M3FN, 0, &c, NULL),
+                         FP8_OK);
+        assert_string_equal(c.kernel,
+                            fast ? "gemm_large_fast_128x64_1x1" : "gemm_small_channel_64x64_2_1");
+    }
+    fp8_context_free(ctx);
     nothing_is_left(fake);
 }
 
@@ -473,13 +530,16 @@ static void what_is_built_in_can_be_done(void **state)
         assert_true(t->count > 200);
         for (size_t i = 0; i < t->count && fp8_cuda_has_kernels(); i++) {
             const fp8_tuned_row *r = &t->rows[i];
-            const fp8_sm90_problem p = {
-                .m = r->m,
-                .n = r->n,
-                .k = r->k,
-                .block = r->kind == FP8_TUNED_BLOCK || r->kind == FP8_TUNED_WHOLE_BLOCK,
-                .fast = r->kind == FP8_TUNED_FAST,
-                .whole = r->kind == FP8_TUNED_WHOLE_BLOCK || r->kind == FP8_TUNED_WHOLE_CHANNEL};
+            const bool whole =
+                r->kind == FP8_TUNED_WHOLE_BLOCK || r->kind == FP8_TUNED_WHOLE_CHANNEL;
+            const fp8_sm90_problem p = {.m = r->m,
+                                        .n = r->n,
+                                        .k = r->k,
+                                        .block = r->kind == FP8_TUNED_BLOCK ||
+                                                 r->kind == FP8_TUNED_WHOLE_BLOCK,
+                                        .fast = r->kind == FP8_TUNED_FAST,
+                                        .whole = whole,
+                                        .inside = whole && r->m <= 8};
             if (fp8_sm90_choose(ctx->cuda, &p) != fp8_sm90_at((size_t)r->version))
                 fail_msg("%s: %s cannot do %d x %d x %d", names[card],
                          fp8_sm90_at((size_t)r->version)->name, r->m, r->n, r->k);
@@ -610,6 +670,8 @@ int main(void)
         TEST(one_row_is_a_class_of_its_own),
         TEST(the_file_goes_before_what_is_built_in),
         TEST(a_file_settles_what_quantizes),
+        TEST(whole_linears_go_before_codes),
+        TEST(sums_in_13_bits_have_lines_of_codes),
         TEST(a_file_settles_the_wide_kernels),
         TEST(unknown_kernels_are_passed_over),
         TEST(an_unable_kernel_is_left_to_the_model),

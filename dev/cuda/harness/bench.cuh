@@ -257,7 +257,7 @@ static float median(const series *s)
     return t[ROUNDS / 2];
 }
 /* CASE M N K name kind us roofline time/roofline peer_us peer/ours x model; the peer is the best of the same kind (0 fast, 1 promoted, 2 block);
- * x: 0 codes, 1 bf16 quantized inside; model: 1 where the model would choose this version */
+ * x: 0 codes, 1 bf16 quantized inside, 2 by a kernel before; model: 1 where the model would choose this version */
 static void report(const problem *p, series *s, int n)
 {
     const double roof = roofline(p->m, p->n, p->k);

@@ -234,7 +234,7 @@ static const char *matrices_lack(const call *c, const fp8_tensor *y)
 }
 
 static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan *p, int64_t m,
-                                   bool whole)
+                                   bool inside)
 {
     return (fp8_sm90_problem){.m = (int32_t)m,
                               .n = (int32_t)p->n,
@@ -242,7 +242,8 @@ static fp8_sm90_problem problem_of(const fp8_context *ctx, const fp8_linear_plan
                               .block = p->x_along_k,
                               .invariant = ctx->flags & FP8_BATCH_INVARIANT,
                               .fast = p->desc.accumulation == FP8_ACCUMULATION_FAST,
-                              .whole = whole};
+                              .whole = quantizes(p),
+                              .inside = inside};
 }
 
 /* The version for the problem, which costs as much as a launch to find, from the linear's memory of
@@ -251,12 +252,12 @@ static const fp8_sm90_version *choose_once(const call *c)
 {
     fp8_cuda_linear *l = c->linear->cuda;
     const fp8_sm90_problem *p = &c->problem;
-    const fp8_sm90_version *v = fp8_sm90_at(fp8_cuda_linear_recall(l, p->m, p->whole));
+    const fp8_sm90_version *v = fp8_sm90_at(fp8_cuda_linear_recall(l, p->m, p->inside));
     if (v)
         return v;
     v = fp8_sm90_choose(c->device, p);
     if (v)
-        fp8_cuda_linear_remember(l, p->m, p->whole, (size_t)(v - fp8_sm90_at(0)));
+        fp8_cuda_linear_remember(l, p->m, p->inside, (size_t)(v - fp8_sm90_at(0)));
     return v;
 }
 
@@ -397,7 +398,7 @@ fp8_status fp8_cuda_linear_run_dx(const fp8_linear *linear, const fp8_tensor *dy
 /* ---- explain ---- */
 
 /* Whether a version may quantize X. */
-static bool explains_whole(const fp8_linear_plan *p, int64_t m, fp8_dtype x)
+static bool explains_inside(const fp8_linear_plan *p, int64_t m, fp8_dtype x)
 {
     fp8_quant q;
     return quantizes(p) && prepare_quant(p, x, m, &q, NULL) == FP8_OK && is_for_versions(p, &q);
@@ -408,7 +409,7 @@ fp8_status fp8_cuda_linear_explain(const fp8_context *ctx, const fp8_linear_plan
 {
     const fp8_cuda_device *device = ctx->cuda;
     const fp8_sm90_problem problem =
-        problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX, explains_whole(plan, m, x));
+        problem_of(ctx, plan, m < INT32_MAX ? m : INT32_MAX, explains_inside(plan, m, x));
     const fp8_cuda_kernel slower = fp8_mma_kernel(plan, quantizes(plan) ? plan->desc.x_code : x);
     const char *lacks = plan_lacks(device, plan);
     if (!lacks && plan->desc.activation == FP8_ACTIVATION_CODES && x != FP8_E4M3FN)

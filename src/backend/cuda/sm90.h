@@ -34,7 +34,8 @@ typedef struct fp8_sm90_problem {
     bool block;     /* scales 1x128 and 128x128; else by rows and channels */
     bool invariant; /* the choice must not depend on m */
     bool fast;      /* sums in 13 bits will do */
-    bool whole; /* X is in 16 bits, and a version may quantize it; others wait for a quantizer */
+    bool whole;     /* the call quantizes X: what does not do so itself waits for a quantizer */
+    bool inside;    /* whole, and X is such that a version may do so */
 } fp8_sm90_problem;
 
 /* Estimated time in us; negative: not for this problem, or not on this device; from

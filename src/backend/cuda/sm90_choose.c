@@ -247,7 +247,7 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
                         const fp8_sm90_problem *p)
 {
     if (!device->module.functions[v->kernel] || v->block != p->block || (v->fast && !p->fast) ||
-        (v->quantizes && !p->whole) || has_too_many_tiles(p->m, p->n))
+        (v->quantizes && !p->inside) || has_too_many_tiles(p->m, p->n))
         return -1;
     if (p->invariant) /* one that takes any m, and any k */
         return !v->small && !v->fast && v->rows == 128 && v->cols == 128 &&
@@ -267,19 +267,32 @@ static float estimate_at(const fp8_cuda_device *device, size_t i, const void *pr
     return fp8_sm90_estimate(device, &versions[i], problem);
 }
 
+/* The row of that kind, if its version can do the problem. */
+static const fp8_tuned_row *able_row(const fp8_cuda_device *device, fp8_tuned_kind kind,
+                                     const fp8_sm90_problem *p)
+{
+    const fp8_tuned_row *row = fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
+    return row && estimate_at(device, (size_t)row->version, p) >= 0 ? row : NULL;
+}
+
+/* What was measured with the quantizer goes before what was measured from codes, which does not
+ * count where a version may quantize: it knows of no such versions. Whole kinds know of no sums in
+ * 13 bits, which few rows, that a version may quantize, don't gain by. */
+static const fp8_tuned_row *measured_row(const fp8_cuda_device *device, const fp8_sm90_problem *p)
+{
+    const fp8_tuned_kind codes = p->block  ? FP8_TUNED_BLOCK
+                                 : p->fast ? FP8_TUNED_FAST
+                                           : FP8_TUNED_CHANNEL;
+    const fp8_tuned_row *row = NULL;
+    if (p->whole && (p->inside || codes != FP8_TUNED_FAST))
+        row = able_row(device, p->block ? FP8_TUNED_WHOLE_BLOCK : FP8_TUNED_WHOLE_CHANNEL, p);
+    return row || p->inside ? row : able_row(device, codes, p);
+}
+
 fp8_choice fp8_sm90_choice(const fp8_cuda_device *device, const fp8_sm90_problem *p)
 {
-    const fp8_tuned_kind kind = p->whole && p->block ? FP8_TUNED_WHOLE_BLOCK
-                                : p->whole           ? FP8_TUNED_WHOLE_CHANNEL
-                                : p->block           ? FP8_TUNED_BLOCK
-                                : p->fast            ? FP8_TUNED_FAST
-                                                     : FP8_TUNED_CHANNEL;
-    const fp8_tuned_row *row =
-        p->invariant ? NULL : fp8_tuned_find(&device->tuned, kind, p->m, p->n, p->k);
-    const size_t measured = row ? (size_t)row->version : 0;
-    if (row && estimate_at(device, measured, p) < 0)
-        row = NULL;
-    return (fp8_choice){device, p, estimate_at, VERSIONS, row, measured};
+    const fp8_tuned_row *row = p->invariant ? NULL : measured_row(device, p);
+    return (fp8_choice){device, p, estimate_at, VERSIONS, row, row ? (size_t)row->version : 0};
 }
 
 const fp8_sm90_version *fp8_sm90_choose(const fp8_cuda_device *device, const fp8_sm90_problem *p)

@@ -25,9 +25,9 @@
 #include <stddef.h>
 
 /* A scale a row and a channel, 1x128 and 128x128, and the first with sums in 13 bits; the first two
- * from X in 16 bits, of up to 8 rows, which the version quantizes or a quantizer before it; then X
- * in 16 bits that is not quantized: W with a scale a channel, 1x32, 128x128. Of 16 bits a version
- * stands for bf16 and fp16 alike. */
+ * from X in 16 bits, which the version quantizes or a quantizer before it; then X in 16 bits that
+ * is not quantized: W with a scale a channel, 1x32, 128x128. Of 16 bits a version stands for bf16
+ * and fp16 alike. */
 typedef enum fp8_tuned_kind {
     FP8_TUNED_CHANNEL,
     FP8_TUNED_BLOCK,
