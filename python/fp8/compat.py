@@ -87,25 +87,32 @@ def per_block_cast_to_fp8(x: Tensor, block_size: Sequence[int] = (128, 128), use
     return _quantize(x, (block_size[0], block_size[1]), pow2=use_ue8m0)
 
 
-def per_token_group_quant_fp8(x: Tensor, group_size: int, eps: float = 1e-10, dtype: torch.dtype = FP8,
-                              column_major_scales: bool = False, use_ue8m0: bool = False) -> tuple[Tensor, Tensor]:
-    """codes of x[..,K] and scales[.., K/group_size]. Errors: ValueError if K is not in groups, NotImplementedError for
-    another eps than 1e-10."""
+def per_token_group_quant_fp8(x: Tensor, group_size: int, eps: float = 1e-10, dtype: torch.dtype | None = None,
+                              column_major_scales: bool = False, tma_aligned_scales: bool = False, out_q: Tensor | None = None,
+                              use_ue8m0: bool | None = None) -> tuple[Tensor, Tensor]:
+    """codes of x[..,K] and scales[.., K/group_size]. column_major_scales: a column's scales are adjacent, with
+    tma_aligned_scales from one multiple of 4 to the next. Errors: ValueError if K is not in groups or out_q is of another
+    shape or dtype, NotImplementedError for another eps than 1e-10."""
     if eps != 1e-10:
         raise NotImplementedError(f"eps={eps}, only 1e-10 is supported")
     if x.shape[-1] % group_size:
         raise ValueError(f"the last dimension of x {list(x.shape)} must be a multiple of group_size={group_size}")
-    codes, scales = _quantize(x.reshape(-1, x.shape[-1]), (1, group_size), code=dtype, pow2=use_ue8m0)
-    scales = scales.reshape(*x.shape[:-1], x.shape[-1] // group_size)
-    if column_major_scales:
-        scales = scales.transpose(-1, -2).contiguous().transpose(-1, -2)
-    return codes.reshape(x.shape), scales
+    dtype = dtype or FP8
+    if out_q is not None and (out_q.shape != x.shape or out_q.dtype != dtype):
+        raise ValueError(f"out_q is {out_q.dtype} {list(out_q.shape)}, must be {dtype} {list(x.shape)}")
+    codes, scales = _quantize(x.reshape(-1, x.shape[-1]), (1, group_size), code=dtype, pow2=bool(use_ue8m0))
+    codes, scales = codes.reshape(x.shape), scales.reshape(*x.shape[:-1], x.shape[-1] // group_size)
+    if column_major_scales and x.dim() > 1:
+        *batch, rows, groups = scales.shape
+        stored = scales.new_zeros((*batch, groups, -(-rows // 4) * 4 if tma_aligned_scales else rows))
+        scales = stored[..., :rows].transpose(-1, -2).copy_(scales)
+    return (codes if out_q is None else out_q.copy_(codes)), scales
 
 
-def input_to_float8(x: Tensor, dtype: torch.dtype = FP8) -> tuple[Tensor, Tensor]:
-    """codes of x[M,K] and one scale, 0-D."""
-    codes, scale = _quantize(x, (0, 0), rule="vllm-input-to-float8", code=dtype)
-    return codes, scale.reshape(())
+def input_to_float8(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """codes of x, of any shape, and one scale, 0-D."""
+    codes, scale = _quantize(x.reshape(1, -1), (0, 0), rule="vllm-input-to-float8", code=dtype or FP8)
+    return codes.reshape(x.shape), scale.reshape(())
 
 
 # ---- scales of weights ----
@@ -164,7 +171,13 @@ def normalize_e4m3fn_to_e4m3fnuz(weight: Tensor, weight_scale: Tensor,
 
 
 def requant_weight_ue8m0_inplace(weight: Tensor, weight_scale: Tensor, block_size: Sequence[int] = (128, 128)) -> None:
-    """weight[N,K] and its scales, in place, to scales that are powers of two."""
+    """weight[..,N,K] and its scales, in place, to scales that are powers of two; of experts each for itself."""
+    if weight.dim() > 2:
+        if weight.shape[:-2] != weight_scale.shape[:-2]:
+            raise ValueError(f"weight {list(weight.shape)} and weight_scale {list(weight_scale.shape)} differ in experts")
+        for one, scale in zip(weight, weight_scale):
+            requant_weight_ue8m0_inplace(one, scale, block_size)
+        return
     grid = (block_size[0], block_size[1])
     codes, scales = numbers.requantize(weight, weight_scale, grid, grid, rule="vllm", pow2=True, context=ops.context)
     weight.copy_(codes)
