@@ -3,8 +3,7 @@
 """Writes src/backend/cuda/measured.inc: of each layer and number of rows in results/library_sweep_CARD.tsv the fastest version
 of the library's fast kernels; where results/tune_CARD.txt, what fp8 tune printed, has the layer, that counts instead, since it
 times all versions that can do it; results/library_later_CARD.tsv counts before both, and alone for 9 to 16 rows, whose kernels
-are others since. From bf16, two launches take what the product takes and, on average, what a quantizer before other versions
-of it takes more than these. Run it after a sweep (README.md)."""
+are others since. Run it after a sweep (README.md)."""
 
 import collections
 import pathlib
@@ -64,23 +63,10 @@ def take_later(path, cells):
         del cells[cell]
 
 
-def add_two_launches(cells):
-    """From bf16 every version of codes is one more way, after a quantizer, whose time is known beside some."""
-    for cases in cells.values():
-        for kind in (CHANNEL, BLOCK):
-            product = {version: us for k, us, version in cases if k == kind}
-            after = [us - product[version] for k, us, version in cases if k == kind + 2 and version in product]
-            if after:
-                quantizer = sum(after) / len(after)
-                cases += [(kind + 2, us + quantizer, version) for version, us in product.items() if (kind + 2, version) not in
-                          [(k, v) for k, _, v in cases]]
-
-
 def rows(path):
     device, cells = read(path)
     take_tuned(path.with_name(path.name.replace("library_sweep_", "tune_")).with_suffix(".txt"), cells)
     take_later(path.with_name(path.name.replace("library_sweep_", "library_later_")), cells)
-    add_two_launches(cells)
     for word, kinds in ALLOWED.items():
         for (n, k, m), times in sorted(cells.items()):
             able = [(us, version) for kind, us, version in times if kind in kinds]
