@@ -217,6 +217,8 @@ fp8_status fp8_quantize(const fp8_context *ctx, const fp8_quantize_desc *desc, c
     if (ctx->cuda)
         return fp8_cuda_quantize(ctx, &j.q, x, codes, scales, stream, err);
     FP8_TRY(fp8_need_no_stream(stream, "quantize", err));
+    if (!j.q.cols)
+        return FP8_OK; /* however many rows there are */
     const uint64_t units = (uint64_t)unit_count(&j.q);
     const bool in_place = is_contiguous(scales);
     float *work = fp8_alloc_zeroed(ctx, units, (in_place ? 2 : 3) * sizeof(float));

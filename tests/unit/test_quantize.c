@@ -439,6 +439,25 @@ static void empty_matrices_are_no_work(void **state)
     assert_int_equal(fp8_quantize(ctx, &desc, &tx, &tc, &ts, NULL, NULL), FP8_OK);
 }
 
+/* A loop over these would take days. */
+static void rows_without_columns_take_no_time(void **state)
+{
+    (void)state;
+    const int64_t rows = INT64_MAX;
+    fp8_quantize_desc desc = desc_of(FP8_RULE_BEST, 1, 0);
+    fp8_tensor x = fp8_matrix(NULL, FP8_F32, rows, 0),
+               codes = fp8_matrix(NULL, FP8_E4M3FN, rows, 0);
+    fp8_tensor scales = fp8_matrix(NULL, FP8_F32, rows, 0), more = codes, others = scales;
+    assert_int_equal(fp8_quantize(ctx, &desc, &x, &codes, &scales, NULL, NULL), FP8_OK);
+    assert_int_equal(fp8_dequantize(ctx, desc.grid, &codes, &scales, &x, NULL, NULL), FP8_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            fp8_requantize(ctx, desc.grid, &codes, &scales, &desc, &more, &others, NULL, NULL),
+            FP8_OK);
+        desc.rule = FP8_RULE_VLLM; /* from here on it is no copy */
+    }
+}
+
 /* One call that is right but for one thing, and what it is refused with. */
 typedef struct refusal {
     fp8_status status;
@@ -616,6 +635,7 @@ int main(void)
         cmocka_unit_test(threads_do_not_matter),
         cmocka_unit_test(padding_rows_are_zero),
         cmocka_unit_test(empty_matrices_are_no_work),
+        cmocka_unit_test(rows_without_columns_take_no_time),
         cmocka_unit_test(huge_grids_are_the_whole_matrix),
         cmocka_unit_test(shapes_and_strides_are_checked),
         cmocka_unit_test(dtypes_and_options_are_checked),
