@@ -157,7 +157,8 @@ static const cli_option options[] = {
      .more = "Options and source must be those of the interrupted run. If that run ended after all, nothing is done."},
     {.name = "force", .letter = 'f', .verbs = CLI_MAKES, .kind = CLI_FLAG, .field = FIELD(force),
      .help = "replace DST if it exists",
-     .more = "The old DST stays until the new one is whole."},
+     .more = "The old DST stays until the new one is whole. What an interrupted run has left is "
+             "begun anew."},
     {.name = "force", .letter = 'f', .verbs = CLI_TUNE, .kind = CLI_FLAG, .field = FIELD(force),
      .help = "replace FILE if it exists"},
     {.name = "report", .verbs = CLI_MAKES, .kind = CLI_TEXT, .field = FIELD(report),
