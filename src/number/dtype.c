@@ -90,6 +90,12 @@ const char *fp8_dtype_name(fp8_dtype dtype)
     return facts ? facts->name : NULL;
 }
 
+const char *fp8_dtype_word(fp8_dtype dtype)
+{
+    const char *name = fp8_dtype_name(dtype);
+    return name ? name : "no dtype";
+}
+
 int fp8_dtype_bits(fp8_dtype dtype)
 {
     const fp8_dtype_facts *facts = fp8_dtype_facts_of(dtype);

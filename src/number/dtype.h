@@ -29,6 +29,8 @@ typedef struct fp8_dtype_facts {
 
 /* The row of `dtype`, NULL if it is none of the list. */
 const fp8_dtype_facts *fp8_dtype_facts_of(fp8_dtype dtype);
+/* fp8_dtype_name for a message: "no dtype" if it is none. */
+const char *fp8_dtype_word(fp8_dtype dtype);
 
 /* Whether `code`, the bits of an element of at most 32, is a NaN of `dtype`. */
 bool fp8_dtype_is_nan(fp8_dtype dtype, uint32_t code);

@@ -217,7 +217,7 @@ fp8_status fp8_linear_plan_shape(fp8_linear_plan *plan, const fp8_linear_desc *d
     FP8_TRY(check_size(n, k, err));
     FP8_FAIL_IF(!is_code(w_dtype) && !fp8_dtype_is_high(w_dtype), err, FP8_E_DTYPE,
                 "linear: w is %s (%d), must be F8_E4M3, F8_E4M3FNUZ, F8_E5M2, BF16, F16 or F32",
-                fp8_dtype_name(w_dtype), (int)w_dtype);
+                fp8_dtype_word(w_dtype), (int)w_dtype);
     *plan = (fp8_linear_plan){.desc = *desc, .n = n, .k = k};
     fill_default(&plan->desc.x_code, FP8_E4M3FN);
     fill_default(&plan->desc.x_scale, FP8_F32);
@@ -237,7 +237,7 @@ fp8_status fp8_linear_plan_takes(const fp8_linear_plan *plan, fp8_dtype x, fp8_e
 {
     const bool codes = plan->desc.activation == FP8_ACTIVATION_CODES;
     FP8_FAIL_IF(codes ? !is_code(x) : !fp8_dtype_is_high(x), err, FP8_E_DTYPE,
-                "linear: x is %s (%d), must be %s", fp8_dtype_name(x), (int)x,
+                "linear: x is %s (%d), must be %s", fp8_dtype_word(x), (int)x,
                 codes ? "F8_E4M3, F8_E4M3FNUZ or F8_E5M2" : "F32, F16 or BF16");
     FP8_FAIL_IF(plan->desc.weight_math == FP8_WEIGHT_ROUNDED && x == FP8_F32, err, FP8_E_DTYPE,
                 "linear: x is F32, must be BF16 or F16 with rounded weights");
@@ -255,7 +255,7 @@ fp8_status fp8_linear_check_x_scales(const fp8_linear_plan *p, int64_t m,
         return FP8_OK;
     FP8_FAIL_IF(!fp8_dtype_is_scale(dtype), err, FP8_E_DTYPE,
                 "linear: x_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
-                fp8_dtype_name(dtype), (int)dtype);
+                fp8_dtype_word(dtype), (int)dtype);
     return fp8_check_matrix(x_scales, "x_scales", p->desc.x.grid.rows ? m : 1,
                             fp8_ceil_div(p->k, p->x_unit_cols), err);
 }
@@ -265,7 +265,7 @@ fp8_status fp8_linear_check_bias(const fp8_tensor *bias, int64_t n, fp8_error *e
     if (!bias)
         return FP8_OK;
     FP8_FAIL_IF(!fp8_dtype_is_high(bias->dtype), err, FP8_E_DTYPE,
-                "linear: bias is %s (%d), must be F32, BF16 or F16", fp8_dtype_name(bias->dtype),
+                "linear: bias is %s (%d), must be F32, BF16 or F16", fp8_dtype_word(bias->dtype),
                 (int)bias->dtype);
     FP8_FAIL_IF(bias->ndim != 1 || bias->shape[0] != n, err, FP8_E_SHAPE,
                 "linear: bias has %d dimensions and %lld elements, must have 1 and %lld",
@@ -285,13 +285,13 @@ fp8_status fp8_linear_plan_make(fp8_linear_plan *plan, const fp8_context *ctx,
     FP8_TRY(fp8_linear_check_bias(bias, plan->n, err));
     const bool has_codes = plan->high == FP8_DTYPE_NONE;
     FP8_FAIL_IF(has_codes != (w_scales != NULL), err, FP8_E_ARGUMENT,
-                "linear: w is %s, so w_scales must %sbe NULL", fp8_dtype_name(w->dtype),
+                "linear: w is %s, so w_scales must %sbe NULL", fp8_dtype_word(w->dtype),
                 has_codes ? "not " : "");
     if (!has_codes)
         return FP8_OK;
     FP8_FAIL_IF(!fp8_dtype_is_scale(w_scales->dtype), err, FP8_E_DTYPE,
                 "linear: w_scales are %s (%d), must be F32, BF16, F16 or F8_E8M0",
-                fp8_dtype_name(w_scales->dtype), (int)w_scales->dtype);
+                fp8_dtype_word(w_scales->dtype), (int)w_scales->dtype);
     plan->scale = w_scales->dtype;
     return fp8_check_matrix(w_scales, "w_scales", plan->scale_rows, plan->scale_cols, err);
 }

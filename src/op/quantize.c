@@ -37,12 +37,12 @@ static fp8_status check_desc(const fp8_quantize_desc *desc, fp8_error *err)
 static fp8_status check_dtypes(fp8_dtype in, fp8_dtype code, fp8_dtype scale, fp8_error *err)
 {
     FP8_FAIL_IF(!fp8_dtype_is_high(in), err, FP8_E_DTYPE, "x is %s (%d), must be F32, F16 or BF16",
-                fp8_dtype_name(in), (int)in);
+                fp8_dtype_word(in), (int)in);
     FP8_FAIL_IF(code != FP8_E4M3FN && code != FP8_E4M3FNUZ && code != FP8_E5M2, err, FP8_E_DTYPE,
-                "codes are %s (%d), must be F8_E4M3, F8_E4M3FNUZ or F8_E5M2", fp8_dtype_name(code),
+                "codes are %s (%d), must be F8_E4M3, F8_E4M3FNUZ or F8_E5M2", fp8_dtype_word(code),
                 (int)code);
     FP8_FAIL_IF(!fp8_dtype_is_scale(scale), err, FP8_E_DTYPE,
-                "scales are %s (%d), must be F32, BF16, F16 or F8_E8M0", fp8_dtype_name(scale),
+                "scales are %s (%d), must be F32, BF16, F16 or F8_E8M0", fp8_dtype_word(scale),
                 (int)scale);
     return FP8_OK;
 }

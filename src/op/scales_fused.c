@@ -27,8 +27,7 @@ static fp8_status vector_as_column(const fp8_tensor *t, const char *name, fp8_te
     FP8_FAIL_IF(!t, err, FP8_E_ARGUMENT, "%s is NULL", name);
     FP8_FAIL_IF(t->ndim != 1, err, FP8_E_SHAPE, "%s has %d dimensions, must have 1", name, t->ndim);
     FP8_FAIL_IF(!fp8_dtype_is_high(t->dtype), err, FP8_E_DTYPE,
-                "%s is %s, must be F32, F16 or BF16", name,
-                fp8_dtype_name(t->dtype) ? fp8_dtype_name(t->dtype) : "no dtype");
+                "%s is %s, must be F32, F16 or BF16", name, fp8_dtype_word(t->dtype));
     *column = fp8_matrix(t->data, t->dtype, t->shape[0], 1);
     column->stride[0] = t->stride[0];
     return fp8_check_matrix(column, name, -1, 1, err);

@@ -504,6 +504,7 @@ static void misuse_is_refused_in_words(void **state)
     EXPECT(FP8_E_DTYPE, "w is I8", c.w.dtype = FP8_I8);
     EXPECT(FP8_E_DTYPE, "w_scales are F64", c.s.dtype = FP8_F64);
     EXPECT(FP8_E_DTYPE, "bias is F8", c.b.dtype = FP8_E4M3FN);
+    EXPECT(FP8_E_DTYPE, "bias is no dtype (77)", c.b.dtype = (fp8_dtype)77);
     EXPECT(FP8_E_DTYPE, "y is F8", c.y.dtype = FP8_E4M3FN);
     EXPECT(FP8_E_SCALE, "w_scales[149,0] is nan", c.s.data = nan_scale);
     EXPECT(FP8_E_SCALE, "w_scales[3,0] is 0", c.s.data = zero_scale);
