@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * sm90_choose.c - the versions of the fast kernels, the choice by what was measured (tuned.h), and
- * for the rest a model of their time. Its constants are fitted to measurements on an H100, launches
- * that depend on each other and cold weights (dev/cuda/README.md, run 11), where its choice takes
- * 1.01 times the best version's time; on an H200, by the rate of its memory, 1.00 to 1.07 (run 12).
+ * for the rest a model of their time. Its constants are fitted to measurements on an H200, launches
+ * that depend on each other and cold weights (dev/cuda/README.md, run 19), where its choice takes
+ * 1.02 times the best version's time in the mean, for layers that it was not fitted to 1.03.
  */
 #include "backend/cuda/reckon.h"
 #include "backend/cuda/sm90.h"
@@ -135,11 +135,6 @@ static bool suits(const fp8_sm90_version *v, int32_t m)
     return m <= LARGE_FROM && !served_by_less && (m <= v->cols || v->cols >= WIDE);
 }
 
-/* Two wide blocks on an SM receive so many times as much as one. */
-#define PAIR 1.15F
-/* A block whose ring has two stages receives that part of what others do. */
-#define SHORT_RING 0.6F
-
 /* us that a quantizer takes before the product, which starts before its end; measured on an H200
  * (dev/cuda/README.md, run 17), as the next. That is in a chain of linears; in a model, where other
  * kernels stand between, a launch more costs more (a token of SmolLM2 with blocks, 210 linears: 3.5
@@ -160,54 +155,54 @@ static float estimate_inside(const fp8_sm90_problem *p, const fp8_sm90_plan *o, 
     return (p->block ? 1.7F : 0.3F) + 0.15F * read + 1.5F * work;
 }
 
-/* Start, the longest of (memory, bytes into an SM, products), the exchange of partial sums, and
- * what each further tile of a cluster costs, with and without exchange. us, bytes a us, clocks a k
- * block, clocks a us. */
+/* MB of W. */
+static float weight_size(const fp8_sm90_problem *p)
+{
+    return (float)p->n * (float)p->k * 1e-6F;
+}
+
+/* Rows of the last tile down that X has not. Where a box of X is of a whole tile, they are filled
+ * with zeros, more slowly than they would be copied. */
+static int32_t rows_past(int32_t m, int32_t tile)
+{
+    return up(m, tile) * tile - m;
+}
+
+/* Start and the bytes, at more than the memory's rate since most of the first ring comes while the
+ * kernel before ends. Turns of the ring, each about as long as a copy is under way; more tiles of a
+ * cluster than one; an exchange; a block that has an SM alone, beside which the next kernel's can't
+ * start; products; W out of the L2 again; bytes of the SM that has two blocks, beyond the mean; and
+ * rows past X. us. */
 static float estimate_small(const fp8_cuda_device *device, const fp8_sm90_version *v,
                             const fp8_sm90_problem *p)
 {
-    static const struct {
-        float start, feed, extra, exchange, tile, exchanged_tile;
-    } cost[2] = {{2.73F, 43e3F, 10.6F, 0, 0.49F, 0.71F}, {3.3F, 69e3F, 76.1F, 0.1F, 1.07F, 1.56F}};
-    static const float rate[3][2] = {{1.82e3F, 2.75e3F}, {1.98e3F, 1.9e3F}, {1e3F, 0.75e3F}};
-    const int width = v->cols < 64 ? 0 : v->cols < 128 ? 1 : 2, wide = width > 0;
-    const bool exchanges = v->split > 1;
     fp8_sm90_plan o;
     if (!suits(v, p->m) || v->split > up(p->k, 128) || !fp8_sm90_plan_small(device, v, p, &o))
         return -1;
     const float share = (float)up(o.clusters, fp8_sm90_clusters(device, v->split, 1));
-    const float blocks = share * (float)(o.waves * o.blocks);
-    const float bytes = (float)((v->rows + least(p->m, v->cols)) * 128);
-    const float clocks = (float)(v->rows * v->cols) / 32.0F + cost[wide].extra;
-    const float receives = cost[wide].feed * (wide && share > 1 ? PAIR : 1);
-    const float feed = blocks * bytes / (o.stages > 2 ? receives : receives * SHORT_RING);
-    const float products = blocks * clocks / rate[width][v->block];
-    const float memory =
-        memory_time(device, p, v->per_sm == 2 ? 4.1e6F : 4.47e6F); /* shorter rings */
-    const float tile = exchanges ? cost[wide].exchanged_tile : cost[wide].tile;
-    return cost[wide].start + most(memory, most(feed, products)) +
-           (exchanges ? cost[wide].exchange : 0) + (float)(o.waves - 1) * tile +
+    const float blocks = (float)(o.waves * o.blocks), w = weight_size(p); /* k blocks of a block */
+    const float clocks = share * blocks * (float)(v->rows * v->cols) / 32.0F;
+    const float fullest =
+        share * blocks * (float)(v->rows * 128 * device->facts.processors) * 1e-6F;
+    const float past =
+        p->m > v->cols ? (float)rows_past(p->m, v->cols) : 0; /* else it is clipped */
+    return 1.24F + memory_time(device, p, 5.29e6F) + 0.397F * blocks / (float)o.stages +
+           0.324F * (float)(o.waves - 1) + (v->split > 1 ? 0.018F * (float)v->cols : 0) +
+           (v->per_sm == 1 ? 0.4F : 0) + (v->block ? 0.71e-3F : 0.35e-3F) * clocks +
+           0.106F * (float)(up(p->m, v->cols) - 1) * w + 1.14e-3F * past * blocks +
+           (v->per_sm == 2 && share > 1 ? 0.016F * most(fullest - w, 0) : 0) +
            (v->quantizes ? estimate_inside(p, &o, share) : 0);
 }
 
 /* ---- large versions ---- */
 
-/* So many times as much may a block receive where few are at work. */
-#define FEW 1.5F
 /* So many times as long takes a k block of a tile that may lie in two blocks of W; an H200. */
 #define TWO_BLOCKS 1.09F
 
-/* us until the sums of a tile, of which each of so many blocks has made a part, have met: a start,
- * and the bytes that a block sends. Measured on an H200: 64x64 tiles 0.9 to 1.2, 128x128 2 to 3. */
-static float exchange_time(const fp8_sm90_version *v)
-{
-    const float sent = (float)(v->rows * v->cols * 4) * (1 - 1 / (float)v->slices);
-    return v->slices > 1 ? 0.5F + sent / 12e3F : 0;
-}
-
-/* Start, a little more where a cluster shares, then the longer of memory and whole waves of
- * (products, or bytes asked for or received by an SM, and the rest of a tile). Constants: clocks of
- * a k block over those of its products, and clocks a tile. */
+/* Memory, with W out of the L2 again for each further tile down, and whole waves of (products, or
+ * rows of 128 bytes that are copied into an SM, and the rest of a tile): the longer of both and a
+ * part of the shorter, which overlap so far; and what a cluster costs, by slices of K or sharing.
+ * Constants: clocks of a k block over those of its products, and clocks a tile. us. */
 static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_version *v,
                             const fp8_sm90_problem *p)
 {
@@ -215,9 +210,9 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
         float products, tile;
     } cost[3][3] = {
         /* one after the other; ahead, or a tile each; every second k block */
-        {{1.16F, 1680}, {1.1F, 1550}, {0.92F, 630}},   /* a scale a row and channel */
-        {{1.18F, 1770}, {0.95F, 1350}, {0.84F, 1360}}, /* blocks */
-        {{1.22F, 420}, {1.09F, 650}, {0.64F, 1070}},   /* all by the tensor cores */
+        {{1.1F, 1720}, {0.93F, 1560}, {1.2F, 720}},    /* a scale a row and channel */
+        {{1.16F, 2320}, {0.88F, 2580}, {1.25F, 1320}}, /* blocks */
+        {{0.91F, 1160}, {0.91F, 40}, {0.24F, 0}},      /* all by the tensor cores */
     };
     const int form = v->split == FP8_LARGE_DEPTH ? 2 : v->ahead || v->split == FP8_LARGE_TILES;
     const int sums = v->fast ? FP8_SUMS_FAST : v->block ? FP8_SUMS_BLOCK : FP8_SUMS_CHANNEL;
@@ -228,19 +223,20 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const int32_t cluster = v->down * v->across * v->slices;
     if (v->slices > up(p->k, 128) || (v->slices > 1 && tiles > INT32_MAX / v->slices))
         return -1; /* each slice has a block of its own */
-    const int32_t at_once = fp8_sm90_clusters(device, cluster, 1);
-    const int32_t asked_rows = v->rows / v->across + v->cols / v->down;
-    const float asked = (float)asked_rows * 128;
-    const float received = (float)(v->rows + v->cols) * 128;
+    const int32_t past = rows_past(p->m, v->rows);
     const float two = v->block && 128 % v->cols ? TWO_BLOCKS : 1;
-    const float clocks = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products * two;
-    const int32_t active = least(tiles, at_once) * cluster;
-    const float few = lesser((float)device->facts.processors / (float)active, FEW);
-    const float block = most(most(asked / (81 * few), received / (58 * few)), clocks);
-    const float shared = v->down * v->across > 1 ? 0.41F : exchange_time(v);
-    const float tile = (float)up(up(p->k, 128), v->slices) * block + cost[sums][form].tile;
-    return 1.68F + shared +
-           most(memory_time(device, p, 3.16e6F), (float)up(tiles, at_once) * tile / 1.43e3F);
+    const float products = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products * two;
+    const float copies = 3.75F * (float)past + 1.37F * (float)(v->rows + v->cols - past);
+    const float tile =
+        (float)up(up(p->k, 128), v->slices) * most(products, copies) + cost[sums][form].tile;
+    const float waves = (float)up(tiles, fp8_sm90_clusters(device, cluster, 1));
+    const float work = waves * tile / 1.43e3F;
+    const float memory =
+        memory_time(device, p, 3.98e6F) + 0.041F * (float)(up(p->m, v->rows) - 1) * weight_size(p);
+    return most(memory, work) + 0.54F * lesser(memory, work) +
+           (v->slices > 1 ? 1.6F
+            : cluster > 1 ? 1.32F
+                          : 0);
 }
 
 float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v,
@@ -257,7 +253,7 @@ float fp8_sm90_estimate(const fp8_cuda_device *device, const fp8_sm90_version *v
     const float time = (v->small ? estimate_small : estimate_large)(device, v, p);
     if (time < 0)
         return -1;
-    const int32_t from = v->small ? 0 : v->rows == 64 ? 33 : 128;
+    const int32_t from = v->small ? 0 : 33;
     const float quantizer = p->whole && !v->quantizes ? estimate_quantizer(p) : 0;
     return (p->m < from ? FP8_SM90_LAST_RESORT : 0) + time + quantizer; /* where none has room */
 }
