@@ -26,13 +26,16 @@
 
 #include "backend/cuda/kernels/sm90.cuh"
 #include "backend/cuda/kernels/wgmma_wide.cuh"
+#include "backend/cuda/kernels/wide_decode.cuh"
 #include "backend/cuda/wide_args.h"
 #include "fp8.h"
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-template <int TOK, int KIND> struct wide_cfg {
+template <int TOK_, int KIND_, bool BF16_, bool TURNED_> struct wide_cfg {
+    static constexpr int TOK = TOK_, KIND = KIND_;
+    static constexpr bool BF16 = BF16_, TURNED = TURNED_;
     static constexpr int DEPTH = fp8_wide_depth(TOK), STAGE = fp8_wide_stage(TOK);
     static constexpr int X = TOK * DEPTH * 2; /* bytes of X in a stage; W follows */
     static constexpr int PARTS = 2;           /* of a stage: registers for both of them */
@@ -42,112 +45,10 @@ template <int TOK, int KIND> struct wide_cfg {
     static constexpr int R = TOK / 2, J = TOK / 8;               /* sums; groups of 8 tokens */
     static constexpr bool LONE = fp8_wide_per_sm(TOK, KIND) == 1;
     static constexpr int THREADS = fp8_wide_threads(TOK, KIND);
+    static constexpr int OTHER = TURNED ? 1 : 8; /* from one of a thread's two rows to the other */
     static constexpr int LINE = 64 + 4; /* of a buffer of the epilogue, in floats: no conflicts */
     static_assert(KIND != FP8_WIDE_BLOCK || DEPTH == 128, "a scale a stage");
 };
-
-/* ---- decoding ---- */
-
-/* Two codes, the first in the lower byte, as two numbers of 16 bits. */
-template <bool BF16> DEV uint32_t wide_two(uint16_t codes)
-{
-    uint32_t h;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(h) : "h"(codes));
-    if (!BF16)
-        return h;
-    const float2 f = __half22float2(*reinterpret_cast<const __half2 *>(&h));
-    return bf16x2(f.x, f.y);
-}
-/* 2^(e - 127) in bf16; 255 is NaN. */
-DEV uint32_t wide_power(uint32_t e)
-{
-    return max(e << 7, 0x0040u) | ((e + 1) >> 8) * 0x7F;
-}
-/* Of bytes i and i + 1 of `exponents`, the first in the lower half. */
-DEV uint32_t wide_powers(uint32_t exponents, int i)
-{
-    return wide_power(exponents >> 8 * i & 255) | wide_power(exponents >> (8 * i + 8) & 255) << 16;
-}
-/* Its half i twice. */
-DEV uint32_t wide_twice(uint32_t powers, int i)
-{
-    return __byte_perm(powers, 0, i ? 0x3232 : 0x1010);
-}
-/* Four exponents of a row, of which `count` are there, 0 for the rest; `words`: all, at once. */
-DEV uint32_t wide_exponents(const uint8_t *from, int count, bool words)
-{
-    uint32_t some = 0;
-    if (words)
-        return __ldg((const uint32_t *)from);
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        some |= i < count ? (uint32_t)__ldg(from + i) << 8 * i : 0;
-    return some;
-}
-DEV uint32_t wide_times(uint32_t a, uint32_t b)
-{
-    uint32_t r;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-    return r;
-}
-DEV uint16_t wide_codes(uint32_t address)
-{
-    uint16_t two;
-    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(two) : "r"(address));
-    return two;
-}
-
-/* A's four registers of 16 columns: from two rows, `below` bytes apart. */
-template <bool BF16> DEV void wide_straight(uint32_t (&f)[4], uint32_t at, uint32_t below)
-{
-#pragma unroll
-    for (int e = 0; e < 4; e++)
-        f[e] = wide_two<BF16>(wide_codes(at + e % 2 * below + e / 2 * 8));
-}
-/* The same from 16 rows of W as it lies, two of which are side by side for a thread. */
-template <bool BF16> DEV void wide_turned(uint32_t (&f)[4], uint32_t at, const uint32_t (&rows)[2])
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint32_t even = wide_codes(at + rows[0] + half * (8 * 128)),
-                       odd = wide_codes(at + rows[1] + half * (8 * 128));
-        f[2 * half] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0040));
-        f[2 * half + 1] = wide_two<BF16>((uint16_t)__byte_perm(even, odd, 0x0051));
-    }
-}
-
-/* Takes from *rest, not a NaN's or infinity's, the bits of bf16 that it begins with. */
-DEV uint32_t wide_take(float *rest)
-{
-    const uint32_t bits = __float_as_uint(*rest);
-    *rest = (bits & 0x7F800000) == 0x7F800000 ? 0 : *rest - __uint_as_float(bits & 0xFFFF0000);
-    return bits;
-}
-/* Register e of each term of two codes, the first in the lower byte, times two scales. */
-DEV void wide_two_terms(uint32_t (&f)[3][4], int e, uint16_t codes, float2 by)
-{
-    uint32_t h;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(h) : "h"(codes));
-    const float2 w = __half22float2(*reinterpret_cast<const __half2 *>(&h));
-    float first = w.x * by.x, second = w.y * by.y;
-#pragma unroll
-    for (int term = 0; term < 3; term++) {
-        const uint32_t low = wide_take(&first);
-        f[term][e] = __byte_perm(low, wide_take(&second), 0x7632);
-    }
-}
-/* As wide_turned, with the scales of the thread's four columns of K. */
-DEV void wide_turned_terms(uint32_t (&f)[3][4], uint32_t at, const uint32_t (&rows)[2],
-                           const float2 (&by)[2])
-{
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const uint32_t even = wide_codes(at + rows[0] + half * (8 * 128)),
-                       odd = wide_codes(at + rows[1] + half * (8 * 128));
-        wide_two_terms(f, 2 * half, (uint16_t)__byte_perm(even, odd, 0x0040), by[half]);
-        wide_two_terms(f, 2 * half + 1, (uint16_t)__byte_perm(even, odd, 0x0051), by[half]);
-    }
-}
 
 /* ---- the last step ---- */
 
@@ -201,8 +102,35 @@ DEV float4 wide_peer(uint32_t address) /* of shared memory of the cluster */
     return f;
 }
 
-/* ---- the walk over tiles: groups of a.group down, M fastest ---- */
+/* ---- the block's place ---- */
 
+struct wide_block {
+    int stages;              /* of the ring */
+    int split, rank;         /* blocks of a cluster, which share K; this one in it */
+    int clusters, cluster;   /* how many, and which */
+    int blocks, first, mine; /* of 128 columns of K: all, those before this block's, and its own */
+    int ns;                  /* stages of a tile */
+    int across, tiles;       /* all tiles */
+};
+
+template <class c> DEV wide_block wide_block_of(const fp8_wide_args &a)
+{
+    wide_block b;
+    b.stages = a.stages;
+    b.split = a.split;
+    b.rank = (int)blockIdx.x % b.split;
+    b.clusters = (int)gridDim.x / b.split;
+    b.cluster = (int)blockIdx.x / b.split;
+    b.blocks = (a.k + 127) / 128;
+    b.first = b.blocks * b.rank / b.split;
+    b.mine = b.blocks * (b.rank + 1) / b.split - b.first;
+    b.ns = c::PER_128 == 1 ? b.mine : (a.k + c::DEPTH - 1) / c::DEPTH;
+    b.across = (a.n + FP8_WIDE_ROWS - 1) / FP8_WIDE_ROWS;
+    b.tiles = (a.m + c::TOK - 1) / c::TOK * b.across;
+    return b;
+}
+
+/* The first row of X and of W of tile t; groups of a.group down, M fastest. */
 struct wide_tile {
     int m, n;
 };
@@ -214,83 +142,235 @@ template <int TOK> DEV wide_tile wide_place(const fp8_wide_args &a, int t)
     return {(g * a.group + in - col * rows) * TOK, col * FP8_WIDE_ROWS};
 }
 
+/* Addresses in shared memory: stages, X and W; barriers of those that were copied, and read. */
+struct wide_shared {
+    uint32_t ring, full, empty;
+};
+
+template <class c> DEV wide_shared wide_shared_of(uint8_t *all)
+{
+    __shared__ alignas(8) uint64_t full[FP8_WIDE_STAGES], empty[FP8_WIDE_STAGES];
+    wide_shared m;
+    m.ring = __shfl_sync(~0u, smem_u32(all), 0);
+    m.full = __shfl_sync(~0u, smem_u32(full), 0);
+    m.empty = __shfl_sync(~0u, smem_u32(empty), 0);
+    return m;
+}
+
+/* ---- the producer: all lanes of its warp, see mbar_expect_tx_if ---- */
+
+DEV void wide_start(const fp8_wide_args &a, const wide_block &b, const wide_shared &m)
+{
+    const int lane = (int)threadIdx.x % 32;
+    if (lane == 0) {
+        tma_prefetch_map(&a.w);
+        tma_prefetch_map(&a.x);
+    }
+    if (lane < b.stages) {
+        mbar_init(m.full + lane * 8, 1);
+        mbar_init(m.empty + lane * 8, 2); /* an arrival of each group */
+    }
+    mbar_init_fence();
+    fence_async_smem();
+}
+
+/* W[N,K], or turned [K,N]: stage s of the tile's rows from n0 on; the stage's X comes, too. */
+template <class c>
+DEV void wide_ask_w(const fp8_wide_args &a, const wide_block &b, const wide_shared &m,
+                    uint32_t lead, uint64_t policy, int slot, int n0, int s)
+{
+    mbar_expect_tx_if(lead, m.full + slot * 8, c::STAGE);
+    const int k = b.first * 128 + s * c::DEPTH;
+    tma_2d_hint_if(lead, m.ring + slot * c::STAGE + c::X, &a.w, c::TURNED ? n0 : k,
+                   c::TURNED ? k : n0, m.full + slot * 8, policy);
+}
+
+/* X[M,K]: of its rows from m0 on. */
+template <class c>
+DEV void wide_ask_x(const fp8_wide_args &a, const wide_block &b, const wide_shared &m,
+                    uint32_t lead, int slot, int m0, int s)
+{
+#pragma unroll
+    for (int i = 0; i < c::DEPTH / 64; i++)
+        tma_2d_if(lead, m.ring + slot * c::STAGE + i * (c::TOK * 128), &a.x,
+                  b.first * 128 + s * c::DEPTH + i * 64, m0, m.full + slot * 8);
+}
+
+/* Stage after stage; W of the first ring before it waits for the kernel before. */
+template <class c> DEV void wide_produce(const fp8_wide_args &a, wide_block b, wide_shared m)
+{
+    const uint32_t lead = elect_one();
+    const uint64_t policy = a.m <= c::TOK ? policy_evict_first() : policy_evict_normal();
+    int early = 0, slot = 0;
+    uint32_t phase = 1;
+    if (b.cluster < b.tiles) {
+        const wide_tile at = wide_place<c::TOK>(a, b.cluster);
+        for (early = min(b.stages, b.ns); slot < early; slot++)
+            wide_ask_w<c>(a, b, m, lead, policy, slot, at.n, slot);
+        slot = 0;
+    }
+    pdl_wait();
+    for (int t = b.cluster; t < b.tiles; t += b.clusters) {
+        const wide_tile at = wide_place<c::TOK>(a, t);
+        for (int s = 0; s < b.ns; s++) {
+            mbar_wait(m.empty + slot * 8, phase);
+            if (early)
+                early--;
+            else
+                wide_ask_w<c>(a, b, m, lead, policy, slot, at.n, s);
+            wide_ask_x<c>(a, b, m, lead, slot, at.m, s);
+            if (++slot == b.stages) {
+                slot = 0;
+                phase ^= 1;
+            }
+        }
+    }
+}
+
+/* ---- the consumers ---- */
+
+/* TERMS: scales of columns 2q, 2q + 1 and 8 more of 16 from k on. */
+DEV void wide_column_scales(const fp8_wide_args &a, int k, float2 (&by)[2])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        by[half] =
+            k < a.k ? *(const float2 *)((const float *)a.scales + k + half * 8) : make_float2(0, 0);
+}
+
+/* A's registers of a step of 16 columns, from a stage's codes at `from`; k: its first column for
+ * the lane. */
+template <class c>
+DEV void wide_step(uint32_t from, uint32_t swizzle, const uint32_t (&turned)[2], int step,
+                   const uint32_t (&power)[2][2], const float2 (&by)[2], uint32_t (&f)[c::TERMS][4])
+{
+    const uint32_t depth = from + (uint32_t)step * (16 * 128);
+    if constexpr (c::KIND == FP8_WIDE_TERMS)
+        wide_turned_terms(f, depth, turned, by);
+    else if (c::TURNED)
+        wide_turned<c::BF16>(f[0], depth, turned);
+    else
+        wide_straight<c::BF16>(f[0], from + ((uint32_t)(step * 16) ^ swizzle), 8 * c::DEPTH);
+    if (c::KIND == FP8_WIDE_MX)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            f[0][e] = wide_times(f[0][e], wide_twice(power[e % 2][step / 4], step / 2 % 2));
+}
+
+/* Sums v of 8 tokens from m on and the group's 64 rows of W from n on, into Y; turned in one of the
+ * group's buffers `out`, so that neighbours of a row lie side by side. scale, bias: of rows `row`
+ * and OTHER more. */
+template <class c>
+DEV void wide_emit(const fp8_wide_args &a, float (&out)[2][2][8 * c::LINE], int &turn, int wg,
+                   int q, int row, int m, int n, const float (&v)[4], const float (&scale)[2],
+                   const float (&bias)[2], bool aligned)
+{
+    const int t128 = (int)threadIdx.x % 128;
+    float *buffer = out[wg][turn];
+    turn ^= 1;
+    float y[4]; /* docs/numerics.md, section 11, with sx = 1 */
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        y[e] = __fmul_rn(v[e], scale[e / 2]);
+    if (a.bias_last)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            y[e] = wide_round(y[e], a.y_dtype);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        buffer[(2 * q + e % 2) * c::LINE + row + e / 2 * c::OTHER] = __fadd_rn(y[e], bias[e / 2]);
+    bar_named(4 + wg, 128);
+    m += t128 / 16;
+    n += t128 % 16 * 4;
+    if (m < a.m && n < a.n)
+        wide_store(a, m, n, *(const float4 *)(buffer + t128 / 16 * c::LINE + t128 % 16 * 4),
+                   aligned && n + 4 <= a.n);
+}
+
+/* The scale and bias of the two rows from n on, asked for now and used after the main loop. */
+template <class c>
+DEV void wide_ask_rows(const fp8_wide_args &a, int n, float (&scale)[2], float (&bias)[2])
+{
+#pragma unroll
+    for (int e = 0; e < 2; e++, n += c::OTHER) {
+        scale[e] = c::KIND == FP8_WIDE_CHANNEL && n < a.n
+                       ? ((const float *)a.scales)[n * a.scale_step]
+                       : 1;
+        bias[e] = a.bias && n < a.n ? a.bias[n] : -0.0f; /* which changes nothing */
+    }
+}
+
+/* Begins the products of part h of a stage, whose X has the descriptor x, into d. */
+template <class c>
+DEV void wide_multiply(float (&d)[c::R], const uint32_t (&f)[c::STEPS][c::TERMS][4], uint32_t x,
+                       int h)
+{
+    wg_fence();
+#pragma unroll
+    for (int i = 0; i < c::STEPS; i++) {
+        const int step = h * c::STEPS + i;
+        const uint32_t at = x + step / 4 * (c::TOK * 8) + step % 4 * 2;
+#pragma unroll
+        for (int term = 0; term < c::TERMS; term++)
+            kstep<c::TOK, c::BF16>::rs(d, f[i][term], at, c::KIND != FP8_WIDE_BLOCK || step > 0);
+    }
+    wg_commit();
+}
+
+/* A's registers of part h of stage s, which lies at `from`. */
+template <class c>
+DEV void wide_part(const fp8_wide_args &a, int first, uint32_t from, uint32_t swizzle,
+                   const uint32_t (&turned)[2], int q, int s, int h, const uint32_t (&power)[2][2],
+                   uint32_t (&f)[c::STEPS][c::TERMS][4])
+{
+    float2 by[c::STEPS][2];
+    if constexpr (c::KIND == FP8_WIDE_TERMS)
+#pragma unroll
+        for (int i = 0; i < c::STEPS; i++)
+            wide_column_scales(a, first * 128 + s * c::DEPTH + (h * c::STEPS + i) * 16 + 2 * q,
+                               by[i]);
+#pragma unroll
+    for (int i = 0; i < c::STEPS; i++)
+        wide_step<c>(from, swizzle, turned, h * c::STEPS + i, power, by[i], f[i]);
+}
+
+/* The sums of 8 tokens at `from` in all blocks of the cluster, in the order of the blocks. */
+DEV void wide_add_peers(uint32_t from, int split, float (&v)[4])
+{
+#pragma unroll 4
+    for (int o = 0; o < split; o++) {
+        const float4 f = wide_peer(mapa(from, (uint32_t)o));
+        v[0] += f.x;
+        v[1] += f.y;
+        v[2] += f.z;
+        v[3] += f.w;
+    }
+}
+
+/* The loops over tiles, stages and parts are here and not in functions: the compiler orders code in
+ * them by what it sees around them. */
 template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp8_wide_args &a)
 {
-    using c = wide_cfg<TOK, KIND>;
+    using c = wide_cfg<TOK, KIND, BF16, TURNED>;
     constexpr int R = c::R, J = c::J, STEPS = c::STEPS;
     extern __shared__ __align__(1024) uint8_t sm[];
-    __shared__ alignas(8) uint64_t full[FP8_WIDE_STAGES], empty[FP8_WIDE_STAGES];
-    __shared__ alignas(16) float out[2][2][8 * c::LINE]; /* of each group, in turn */
     const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
-    const int S = a.stages, split = a.split, rank = (int)blockIdx.x % split;
-    const int clusters = (int)gridDim.x / split, cluster = (int)blockIdx.x / split;
-    const int blocks = (a.k + 127) / 128, first = blocks * rank / split,
-              mine = blocks * (rank + 1) / split - first; /* of 128 columns */
-    const int ns = c::PER_128 == 1 ? mine : (a.k + c::DEPTH - 1) / c::DEPTH;
-    const int across = (a.n + FP8_WIDE_ROWS - 1) / FP8_WIDE_ROWS,
-              tiles = (a.m + TOK - 1) / TOK * across;
-    const uint32_t ring = __shfl_sync(~0u, smem_u32(sm), 0);
-    const uint32_t full_bar = __shfl_sync(~0u, smem_u32(full), 0),
-                   empty_bar = __shfl_sync(~0u, smem_u32(empty), 0);
+    const wide_block b = wide_block_of<c>(a);
+    const wide_shared m = wide_shared_of<c>(sm);
+    __shared__ alignas(16) float out[2][2][8 * c::LINE]; /* of each group, in turn */
+    const int S = b.stages, split = b.split, ns = b.ns, first = b.first, across = b.across;
+    const uint32_t ring = m.ring;
     if (ring & 1023)
         __trap();
-    if (warp == 8) {
-        if (lane == 0) {
-            tma_prefetch_map(&a.w);
-            tma_prefetch_map(&a.x);
-        }
-        if (lane < S) {
-            mbar_init(full_bar + lane * 8, 1);
-            mbar_init(empty_bar + lane * 8, 2); /* an arrival of each group */
-        }
-        mbar_init_fence();
-        fence_async_smem();
-    }
+    if (warp == 8)
+        wide_start(a, b, m);
     __syncthreads();
     pdl_launch();
-    if (warp >= 8) { /* ---- producer ---- */
+    if (warp >= 8) {
         if (c::LONE)
             reg_dec<24>();
-        if (warp == 8) { /* all lanes: see mbar_expect_tx_if */
-            const uint32_t lead = elect_one();
-            const uint64_t policy = a.m <= TOK ? policy_evict_first() : policy_evict_normal();
-            auto load_w = [&](int slot, int n0, int s) {
-                mbar_expect_tx_if(lead, full_bar + slot * 8, c::STAGE);
-                const int k = first * 128 + s * c::DEPTH;
-                tma_2d_hint_if(lead, ring + slot * c::STAGE + c::X, &a.w, TURNED ? n0 : k,
-                               TURNED ? k : n0, full_bar + slot * 8, policy);
-            };
-            auto load_x = [&](int slot, int m0, int s) {
-#pragma unroll
-                for (int i = 0; i < c::DEPTH / 64; i++)
-                    tma_2d_if(lead, ring + slot * c::STAGE + i * (TOK * 128), &a.x,
-                              first * 128 + s * c::DEPTH + i * 64, m0, full_bar + slot * 8);
-            };
-            int early = 0, slot = 0;
-            uint32_t phase = 1;
-            if (cluster < tiles) {
-                const wide_tile at = wide_place<TOK>(a, cluster);
-                for (early = min(S, ns); slot < early; slot++)
-                    load_w(slot, at.n, slot);
-                slot = 0;
-            }
-            pdl_wait();
-            for (int t = cluster; t < tiles; t += clusters) {
-                const wide_tile at = wide_place<TOK>(a, t);
-                for (int s = 0; s < ns; s++) {
-                    mbar_wait(empty_bar + slot * 8, phase);
-                    if (early)
-                        early--;
-                    else
-                        load_w(slot, at.n, s);
-                    load_x(slot, at.m, s);
-                    if (++slot == S) {
-                        slot = 0;
-                        phase ^= 1;
-                    }
-                }
-            }
-        }
+        if (warp == 8)
+            wide_produce<c>(a, b, m);
         __syncwarp();
         if (split > 1)
             for (int i = 0; i < 2; i++) {
@@ -301,8 +381,8 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
         if (c::LONE)
             reg_inc<240>();
         const int wg = warp / 4, w = warp % 4, t128 = tid % 128, g = lane / 4, q = lane % 4;
-        /* Rows of the group: this one, and `other` more. */
-        const int row = w * 16 + (TURNED ? 2 * g : g), other = TURNED ? 1 : 8;
+        /* Rows of the group: this one, and OTHER more. */
+        const int row = w * 16 + (TURNED ? 2 * g : g);
         const uint32_t codes =
             ring + c::X +
             (uint32_t)(TURNED ? 2 * q * 128 + 2 * g : (wg * 64 + row) * c::DEPTH + 2 * q);
@@ -316,33 +396,28 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
         uint32_t phase = 0;
         auto release = [&](int s) {
             if (t128 == 0)
-                mbar_arrive(empty_bar + s * 8);
+                mbar_arrive(m.empty + s * 8);
         };
         pdl_wait();
-        for (int t = cluster; t < tiles; t += clusters) {
+        for (int t = b.cluster; t < b.tiles; t += b.clusters) {
             const wide_tile at = wide_place<TOK>(a, t);
             const int n0 = at.n + wg * 64;
-            float scale[2], bias[2]; /* asked for now, used after the main loop */
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const int n = n0 + row + other * e;
-                scale[e] = KIND == FP8_WIDE_CHANNEL && n < a.n
-                               ? ((const float *)a.scales)[n * a.scale_step]
-                               : 1;
-                bias[e] = a.bias && n < a.n ? a.bias[n] : -0.0f; /* which changes nothing */
-            }
-            const float *block_scale = (const float *)a.scales +
-                                       (TURNED ? (int64_t)first * across + at.n / FP8_WIDE_ROWS
-                                               : (int64_t)(at.n / FP8_WIDE_ROWS) * blocks + first);
+            float scale[2], bias[2];
+            wide_ask_rows<c>(a, n0 + row, scale, bias);
+            const float *block_scale =
+                (const float *)a.scales +
+                (TURNED ? (int64_t)first * across + at.n / FP8_WIDE_ROWS
+                        : (int64_t)(at.n / FP8_WIDE_ROWS) * b.blocks + first);
             /* Exponents: of the warp's 16 rows for two blocks of 128 columns, 4 each. */
             const int mx_row = min(n0 + w * 16 + lane % 16, a.n - 1);
             const int groups = (a.k + 31) / 32;
             const bool words = ((uintptr_t)a.scales | groups) % 4 == 0;
             const uint8_t *exponents = (const uint8_t *)a.scales + (int64_t)mx_row * groups;
-            auto two_blocks = [&](int b) {
-                const int at = 4 * (first + b + lane / 16);
-                return b + lane / 16 < mine ? wide_exponents(exponents + at, groups - at, words)
-                                            : 0;
+            auto two_blocks = [&](int block) {
+                const int at = 4 * (first + block + lane / 16);
+                return block + lane / 16 < b.mine
+                           ? wide_exponents(exponents + at, groups - at, words)
+                           : 0;
             };
             uint32_t now[2] = {0, 0}, next = KIND == FP8_WIDE_MX ? two_blocks(0) : 0;
             float acc[R], d[KIND == FP8_WIDE_BLOCK ? R : 1];
@@ -354,70 +429,33 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
             for (int s = 0; s < ns; s++) {
                 uint32_t power[2][2]; /* of both rows, for each 32 columns of the stage */
                 if (KIND == FP8_WIDE_MX) {
-                    const int b = s / c::PER_128, from = g + b % 2 * 16;
+                    const int of = s / c::PER_128, from = g + of % 2 * 16;
                     if (s % (2 * c::PER_128) == 0) {
                         now[0] = wide_powers(next, 0);
                         now[1] = wide_powers(next, 2);
-                        next = two_blocks(b + 2);
+                        next = two_blocks(of + 2);
                     }
 #pragma unroll
                     for (int i = 0; i < 2 / c::PER_128; i++) {
-                        const uint32_t of = c::PER_128 == 1 ? now[i] : s % 2 ? now[1] : now[0];
-                        power[0][i] = __shfl_sync(~0u, of, from);
-                        power[1][i] = __shfl_sync(~0u, of, from + 8);
+                        const uint32_t powers = c::PER_128 == 1 ? now[i] : s % 2 ? now[1] : now[0];
+                        power[0][i] = __shfl_sync(~0u, powers, from);
+                        power[1][i] = __shfl_sync(~0u, powers, from + 8);
                     }
                 }
                 if (KIND == FP8_WIDE_BLOCK && s % 32 == 0)
                     by =
                         s + lane < ns ? __ldg(block_scale + (s + lane) * (TURNED ? across : 1)) : 0;
-                mbar_wait(full_bar + slot * 8, phase);
+                mbar_wait(m.full + slot * 8, phase);
                 const uint32_t from = codes + slot * c::STAGE;
-                const uint32_t b = b_lo + slot * (c::STAGE / 16);
+                const uint32_t x = b_lo + slot * (c::STAGE / 16);
 #pragma unroll
                 for (int h = 0; h < c::PARTS; h++) {
-                    float2 by_column[STEPS][2]; /* scales of columns 2q, 2q + 1 and 8 more */
-                    if constexpr (KIND == FP8_WIDE_TERMS)
-#pragma unroll
-                        for (int i = 0; i < STEPS; i++) {
-                            const int k = first * 128 + s * c::DEPTH + (h * STEPS + i) * 16 + 2 * q;
-#pragma unroll
-                            for (int half = 0; half < 2; half++)
-                                by_column[i][half] =
-                                    k < a.k
-                                        ? *(const float2 *)((const float *)a.scales + k + half * 8)
-                                        : make_float2(0, 0);
-                        }
                     uint32_t f[STEPS][c::TERMS][4];
-#pragma unroll
-                    for (int i = 0; i < STEPS; i++) {
-                        const int step = h * STEPS + i;
-                        const uint32_t depth = from + (uint32_t)step * (16 * 128);
-                        if constexpr (KIND == FP8_WIDE_TERMS)
-                            wide_turned_terms(f[i], depth, turned, by_column[i]);
-                        else if (TURNED)
-                            wide_turned<BF16>(f[i][0], depth, turned);
-                        else
-                            wide_straight<BF16>(f[i][0], from + ((uint32_t)(step * 16) ^ swizzle),
-                                                8 * c::DEPTH);
-                        if (KIND == FP8_WIDE_MX)
-#pragma unroll
-                            for (int e = 0; e < 4; e++)
-                                f[i][0][e] = wide_times(
-                                    f[i][0][e], wide_twice(power[e % 2][step / 4], step / 2 % 2));
-                    }
-                    wg_fence();
-#pragma unroll
-                    for (int i = 0; i < STEPS; i++) {
-                        const int step = h * STEPS + i;
-                        const uint32_t x = b + step / 4 * (TOK * 8) + step % 4 * 2;
-#pragma unroll
-                        for (int term = 0; term < c::TERMS; term++)
-                            if constexpr (KIND == FP8_WIDE_BLOCK)
-                                kstep<TOK, BF16>::rs(d, f[i][term], x, step > 0);
-                            else
-                                kstep<TOK, BF16>::rs(acc, f[i][term], x, 1);
-                    }
-                    wg_commit();
+                    wide_part<c>(a, first, from, swizzle, turned, q, s, h, power, f);
+                    if constexpr (KIND == FP8_WIDE_BLOCK)
+                        wide_multiply<c>(d, f, x, h);
+                    else
+                        wide_multiply<c>(acc, f, x, h);
                     if (KIND != FP8_WIDE_BLOCK) {
                         wg_wait<1>(); /* the part before, whose registers come next */
                         if (h == 0 && s > 0)
@@ -445,34 +483,12 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
                 if (ns > 0)
                     release(before);
             }
-            /* 8 tokens: turned in shared memory, so that neighbours of a row lie side by side. */
-            auto emit = [&](int j, const float(&v)[4]) {
-                float *buffer = out[wg][turn];
-                turn ^= 1;
-                float y[4]; /* docs/numerics.md, section 11, with sx = 1 */
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    y[e] = __fmul_rn(v[e], scale[e / 2]);
-                if (a.bias_last)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        y[e] = wide_round(y[e], a.y_dtype);
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    buffer[(2 * q + e % 2) * c::LINE + row + e / 2 * other] =
-                        __fadd_rn(y[e], bias[e / 2]);
-                bar_named(4 + wg, 128);
-                const int m = at.m + 8 * j + t128 / 16, n = n0 + t128 % 16 * 4;
-                if (m < a.m && n < a.n)
-                    wide_store(a, m, n,
-                               *(const float4 *)(buffer + t128 / 16 * c::LINE + t128 % 16 * 4),
-                               aligned && n + 4 <= a.n);
-            };
             if (split == 1) {
 #pragma unroll
                 for (int j = 0; j < J; j++) {
                     const float v[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
-                    emit(j, v);
+                    wide_emit<c>(a, out, turn, wg, q, row, at.m + 8 * j, n0, v, scale, bias,
+                                 aligned);
                 }
                 continue;
             }
@@ -484,18 +500,11 @@ template <int TOK, int KIND, bool BF16, bool TURNED> DEV void wide_body(const fp
                     make_float4(acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]);
             cluster_arrive();
             cluster_wait();
-            for (int j = J * rank / split; j < J * (rank + 1) / split; j++) {
+            for (int j = J * b.rank / split; j < J * (b.rank + 1) / split; j++) {
                 const uint32_t from = smem_u32(sums + j * 128);
                 float v[4] = {0, 0, 0, 0};
-#pragma unroll 4
-                for (int o = 0; o < split; o++) {
-                    const float4 f = wide_peer(mapa(from, (uint32_t)o));
-                    v[0] += f.x;
-                    v[1] += f.y;
-                    v[2] += f.z;
-                    v[3] += f.w;
-                }
-                emit(j, v);
+                wide_add_peers(from, split, v);
+                wide_emit<c>(a, out, turn, wg, q, row, at.m + 8 * j, n0, v, scale, bias, aligned);
             }
             cluster_arrive(); /* the others have read what is here */
             cluster_wait();
