@@ -17,211 +17,18 @@
  * of one meets the main loop of the other. AHEAD: a group has the products of a k block under way
  * while it adds those of the one before. The epilogue goes through small buffers and bulk
  * stores that are read while the next columns are converted. Tiles are walked in groups of
- * `group` tiles down, M fastest. */
+ * `group` tiles down, M fastest.
+ *
+ * large_cfg.cuh has a version's numbers, large_join.cuh the sums of slices of K, large_epilogue.cuh
+ * and large_store.cuh the ways to Y: by bulk stores, and from registers. */
 #ifndef FP8_KERNELS_GEMM_LARGE_CUH
 #define FP8_KERNELS_GEMM_LARGE_CUH
 
-#include "backend/cuda/kernels/sm90.cuh"
+#include "backend/cuda/kernels/large_cfg.cuh"
+#include "backend/cuda/kernels/large_epilogue.cuh"
+#include "backend/cuda/kernels/large_join.cuh"
+#include "backend/cuda/kernels/large_store.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
-#include "backend/cuda/sm90_args.h"
-
-struct yes {
-    static constexpr bool value = true;
-};
-struct no {
-    static constexpr bool value = false;
-};
-
-template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
-struct large_cfg {
-    static constexpr bool BLOCK = SUMS == FP8_SUMS_BLOCK, FAST = SUMS == FP8_SUMS_FAST;
-    /* of a group: rows, m64 tiles, columns that it stores */
-    static constexpr int GM = SPLIT == FP8_LARGE_ROWS ? BM / 2 : BM, MT = GM / 64;
-    static constexpr int GN = fp8_large_group_cols(BN, SPLIT);
-    static constexpr int SLAB = fp8_large_slab(BN, SPLIT, BLOCK), SLABS = GN / SLAB;
-    static constexpr int A = BM * 128, B = BN * 128, SF = BLOCK ? BM * 4 : 0;
-    static constexpr int PEERS = CM + CN - 1; /* blocks that wait for a stage of this one */
-    static constexpr int RELEASES = SPLIT == FP8_LARGE_ROWS ? 2 : 1; /* of a group each */
-    /* A tile may lie in two blocks of W; where the second begins is a multiple of EDGE columns. */
-    static constexpr bool TWO = BLOCK && 128 % BN != 0;
-    static constexpr int EDGE = BN % 32 ? 16 : 32;
-    /* Y goes from registers to memory, not by bulk copies. */
-    static constexpr bool DIRECT = fp8_large_direct(BM, BN, SLICES);
-    static constexpr int BUFFER = fp8_large_buffer(BN, SPLIT, BLOCK);
-    static constexpr int PARTS = MT * SLABS; /* of a group's tile, stored one after the other */
-    static constexpr int BUFFERS = fp8_large_buffers(BM, BN, ST, SPLIT, BLOCK);
-    /* Registers for products ahead are there for half of the columns. */
-    static constexpr bool HALVES = AHEAD && BN > 144;
-    static constexpr int SWAP = fp8_large_exchange(BN, SPLIT);
-    static_assert(fp8_large_shared(BM, BN, ST, SLICES, SPLIT, BLOCK) <= FP8_SHARED_MOST,
-                  "shared memory");
-    /* Of a tile where slices of K meet: parts of 16 rows, warps that have part of the columns of
-     * each, bytes that a warp sends. */
-    static constexpr int SIXTEENS = BM / 16, PER_PART = SPLIT == FP8_LARGE_DEPTH ? 2 : 1;
-    static constexpr int SENT = fp8_large_sent(BN, SPLIT),
-                         OWNED = fp8_large_owned(BM, SLICES, SPLIT),
-                         RECEIVED = fp8_large_received(BM, BN, SLICES, SPLIT);
-    static constexpr int COLS = fp8_large_of_cols(BM, BN, SLICES);
-    static_assert(SLICES == 1 || (CM * CN == 1 && DIRECT && MT == 1 && 8 * SENT <= ST * (A + B)),
-                  "the ring holds what is sent");
-    static_assert(DIRECT || BUFFERS == PARTS || BUFFERS >= 2, "a buffer to write");
-    static_assert(BM / CN % 8 == 0 && BN / CM % 8 == 0 && GN % SLAB == 0 && GM % 64 == 0 &&
-                      ST <= 16,
-                  "parts of a tile");
-    static_assert(SPLIT != FP8_LARGE_DEPTH || (MT == 1 && ST % 2 == 0),
-                  "a stage belongs to one group");
-    static_assert(FAST || SPLIT != FP8_LARGE_TILES,
-                  "additions need the other group's products beside them");
-    static_assert(!HALVES || SPLIT == FP8_LARGE_ROWS, "every k block");
-    static_assert(!AHEAD || (MT == 1 && !FAST), "registers for products of two k blocks");
-};
-
-/* Four columns of a row of Y, from column n on. */
-DEV void store_four(const fp8_large_args &a, int m, int n, float4 v, bool whole)
-{
-    const int64_t at = m * a.y_stride + n;
-    const uint32_t lo = half2_of(a.y_dtype, v.x, v.y), hi = half2_of(a.y_dtype, v.z, v.w);
-    if (a.y_dtype == FP8_F32) {
-        float *y = (float *)a.y_plain + at;
-        const float one[4] = {v.x, v.y, v.z, v.w};
-        if (whole)
-            *(float4 *)y = v;
-        else
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n + i < a.n)
-                    y[i] = one[i];
-    } else {
-        uint16_t *y = (uint16_t *)a.y_plain + at;
-        if (whole)
-            *(uint2 *)y = make_uint2(lo, hi);
-        else
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (n + i < a.n)
-                    y[i] = (uint16_t)((i < 2 ? lo : hi) >> i % 2 * 16);
-    }
-}
-
-/* Slices of K: the sums of part `part` of PARTS of a tile, 16 rows of it in the R registers of a
- * warp's lanes each, meet in one block of the cluster: 0 in the others. There they are added by
- * rank. `place`: of this warp's part among those that a block adds; what is sent is in `own`
- * meanwhile, R * 128 bytes; bars, received: of all parts, the same in all blocks. */
-template <int SLICES, int PARTS, int R>
-DEV bool join_slices(float (&sums)[R], int slice, int part, int place, uint8_t *own,
-                     uint8_t *received, uint32_t bars)
-{
-    constexpr int BYTES = R * 128;
-    const int owner = part * SLICES / PARTS, lane = threadIdx.x % 32;
-    uint8_t *const in = received + place * (SLICES - 1) * BYTES;
-    const uint32_t bar = bars + (uint32_t)place * 8;
-    if (owner != slice) {
-#pragma unroll
-        for (int i = 0; i < R; i += 4)
-            ((float4 *)own)[i * 8 + lane] =
-                make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
-        fence_async_smem();
-        __syncwarp();
-        if (lane == 0)
-            bulk_to_cta(
-                mapa(smem_u32(in) + (uint32_t)((slice - (slice > owner)) * BYTES), (uint32_t)owner),
-                smem_u32(own), BYTES, mapa(bar, (uint32_t)owner));
-        __syncwarp();
-        return false;
-    }
-    if (lane == 0)
-        mbar_expect_tx(bar, (SLICES - 1) * BYTES);
-    mbar_wait_cluster(bar, 0);
-#pragma unroll
-    for (int i = 0; i < R; i += 4) {
-        const float4 mine = make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
-        float4 s[SLICES];
-#pragma unroll
-        for (int q = 0; q < SLICES; q++)
-            s[q] = q == slice ? mine
-                              : ((const float4 *)(in + (q - (q > slice)) * BYTES))[i * 8 + lane];
-#pragma unroll
-        for (int q = 1; q < SLICES; q++)
-            s[0] = make_float4(s[0].x + s[q].x, s[0].y + s[q].y, s[0].z + s[q].z, s[0].w + s[q].w);
-        sums[i] = s[0].x;
-        sums[i + 1] = s[0].y;
-        sums[i + 2] = s[0].z;
-        sums[i + 3] = s[0].w;
-    }
-    return true;
-}
-
-/* A warp's sums of rows row, row + 8 and COLS columns from n0 on, times the scales rs of the rows
- * and those of the columns, which are in shared memory as the biases are; four columns a lane go to
- * store(row, column, values). */
-template <int COLS, bool BIAS, class store_fn>
-DEV void scale_sums(const float *sums, const float (&rs)[2], const float *scales,
-                    const float *biases, int row, int n0, store_fn store)
-{
-    const int lane = threadIdx.x % 32;
-    const bool odd = lane & 1;
-    auto give =
-        [&](int e, int col, float l0, float l1, float r0, float r1, const float4 &s,
-            const float4 &b) { /* l: what an even lane keeps; r: what an odd one does */
-        const float f0 = __shfl_xor_sync(~0u, odd ? l0 : r0, 1),
-                    f1 = __shfl_xor_sync(~0u, odd ? l1 : r1, 1);
-        const float4 v = odd ? make_float4(f0, f1, r0, r1) : make_float4(l0, l1, f0, f1);
-        const float x = e ? rs[1] : rs[0];
-        store(
-            row + 8 * e, n0 + col,
-            BIAS ? make_float4(fmaf(x, v.x * s.x, b.x), fmaf(x, v.y * s.y, b.y),
-                               fmaf(x, v.z * s.z, b.z), fmaf(x, v.w * s.w, b.w))
-                 : make_float4(x * (v.x * s.x), x * (v.y * s.y), x * (v.z * s.z), x * (v.w * s.w)));
-    };
-    /* Of 16 columns an even lane stores four of the first 8, its neighbour four of the others; of 8
-     * that are left, four of the first row and four of the second. */
-#pragma unroll
-    for (int i = 0; i < COLS / 8; i += 2) {
-        const bool two = i + 1 < COLS / 8;
-        const int col = 8 * i + (two && odd ? 8 : 0) + 2 * (lane & 2);
-        const float4 s = *(const float4 *)(scales + col),
-                     b = BIAS ? *(const float4 *)(biases + col) : float4{};
-        const float *l = sums + 4 * i, *r = two ? l + 4 : l;
-        if (two) {
-            give(0, col, l[0], l[1], r[0], r[1], s, b);
-            give(1, col, l[2], l[3], r[2], r[3], s, b);
-        } else
-            give(odd, col, l[0], l[1], l[2], l[3], s, b);
-    }
-}
-
-/* The same, into Y. */
-template <int COLS>
-DEV void store_sums(const fp8_large_args &a, const float *sums, const float (&rs)[2],
-                    const float *scales, const float *biases, int row, int n0)
-{
-    const int bytes = a.y_dtype == FP8_F32 ? 4 : 2;
-    const bool aligned = ((uintptr_t)a.y_plain | (uint64_t)(a.y_stride * bytes)) % (4 * bytes) == 0;
-    /* Instances: a branch inside would keep the columns from overlapping. */
-    auto scale = [&](auto store) {
-        if (a.scales.bias)
-            scale_sums<COLS, true>(sums, rs, scales, biases, row, n0, store);
-        else
-            scale_sums<COLS, false>(sums, rs, scales, biases, row, n0, store);
-    };
-    auto halves = [&](auto in_f16) {
-        constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
-        scale([&](int m, int n, float4 v) {
-            if (m < a.m)
-                *(uint2 *)((uint16_t *)a.y_plain + m * a.y_stride + n) =
-                    make_uint2(half2_of(DTYPE, v.x, v.y), half2_of(DTYPE, v.z, v.w));
-        });
-    };
-    if (a.y_dtype == FP8_F32 || !aligned || n0 + COLS > a.n)
-        scale([&](int m, int n, float4 v) {
-            if (m < a.m && n < a.n)
-                store_four(a, m, n, v, aligned && n + 4 <= a.n);
-        });
-    else if (a.y_dtype == FP8_F16)
-        halves(yes{});
-    else
-        halves(no{});
-}
 
 template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
 DEV void large_body(const fp8_large_args &a)
@@ -229,7 +36,6 @@ DEV void large_body(const fp8_large_args &a)
     using c = large_cfg<BM, BN, ST, CM, CN, SLICES, SPLIT, SUMS, AHEAD>;
     constexpr bool BLOCK = c::BLOCK, FAST = c::FAST;
     constexpr int MT = c::MT, GN = c::GN, CL = CM * CN;
-    extern __shared__ __align__(1024) uint8_t sm[];
     const int tid = threadIdx.x, warp = __shfl_sync(~0u, tid / 32, 0), lane = tid % 32;
     const int slice = SLICES > 1 ? (int)__shfl_sync(~0u, cluster_rank(), 0) : 0;
     const int all_kb = (a.k + 127) / 128, kb0 = all_kb * slice / SLICES;
@@ -289,12 +95,6 @@ DEV void large_body(const fp8_large_args &a)
         const int rows = by.d, across = fp8_divide(in, by);
         m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
         n0 = (across * CN + rn) * BN;
-    };
-    auto swizzle = [](int row) { /* of the buffers of the epilogue */
-                                 return c::SLAB == 64   ? row % 8
-                                        : c::SLAB == 32 ? row / 2 % 4
-                                        : c::SLAB == 16 ? row / 4 % 2
-                                                        : 0; /* an odd number of 16 bytes */
     };
     pdl_launch();
     if (warp >= 8) { /* ---- producers: all lanes, see mbar_expect_tx_if ---- */
@@ -695,142 +495,9 @@ DEV void large_body(const fp8_large_args &a)
                 if (t + clusters < tiles)
                     bar_named(1 + wg, 128);
             } else {
-                /* epilogue: the groups share nothing, so they may drift apart by as many k blocks
-                 * as the ring holds */
-                float *my_cols = cols + wg * BN;
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    const int col = t128 + 128 * i;
-                    if (!BLOCK && col < GN)
-                        my_cols[col] = cs[i];
-                }
-                auto col_scales = [&](int col) {
-                    return BLOCK ? make_float2(1, 1) : *(const float2 *)(my_cols + col);
-                };
-                if (t128 == 0)
-                    bulk_wait_read<0>(); /* of the tile before */
-                bar_named(1 + wg, 128);
-                /* Element (row lane / 4 + 8 e, column 2 (lane % 4) + i) of 8 columns, h of the
-                 * rows. */
-                auto value =
-                    [&](bool with_bias, int h, int columns, int e, int i, float s, float b) {
-                    const float sum = acc[h][columns * 4 + 2 * e + i];
-                    if (BLOCK) /* nothing is left to multiply by */
-                        return with_bias ? sum + b : sum;
-                    return with_bias ? fmaf(rs[h][e], sum * s, b) : rs[h][e] * (sum * s);
-                };
-                auto bias_of = [&](bool with_bias, int col) {
-                    return with_bias && n1 + col < a.n ? __ldg(a.scales.bias + n1 + col) : 0.0f;
-                };
-                /* Instances: a branch inside would keep the columns from overlapping. */
-                auto epilogue = [&](auto with_bias, auto in_f16) {
-                    constexpr bool BIAS = decltype(with_bias)::value;
-                    constexpr int DTYPE = decltype(in_f16)::value ? FP8_F16 : FP8_BF16;
-#pragma unroll
-                    for (int h = 0; h < MT; h++)
-#pragma unroll
-                        for (int slab = 0; slab < c::SLABS; slab++) {
-                            const int part = h * c::SLABS + slab;
-                            const uint32_t to = stage_d + part % c::BUFFERS * c::BUFFER;
-                            constexpr int G = c::SLAB / 8;
-                            float2 scale[G]; /* all before the first store: the
-                                                assembler keeps the order of
-                                                shared accesses */
-#pragma unroll
-                            for (int g = 0; g < G; g++)
-                                scale[g] = col_scales(slab * c::SLAB + g * 8 + 2 * (lane % 4));
-#pragma unroll
-                            for (int g = 0; g < G; g += 2) { /* one stmatrix of four 8x8, or two */
-                                const int pair = g + 1 < G ? 2 : 1;
-                                uint32_t o[4];
-#pragma unroll
-                                for (int i = 0; i < pair; i++) {
-                                    const int col = slab * c::SLAB + (g + i) * 8 + 2 * (lane % 4),
-                                              at = slab * c::SLAB / 8 + g + i;
-                                    const float2 s = scale[g + i];
-                                    const float b0 = bias_of(BIAS, col),
-                                                b1 = bias_of(BIAS, col + 1);
-#pragma unroll
-                                    for (int e = 0; e < 2; e++)
-                                        o[2 * i + e] =
-                                            half2_of(DTYPE, value(BIAS, h, at, e, 0, s.x, b0),
-                                                     value(BIAS, h, at, e, 1, s.y, b1));
-                                }
-                                const int row = w * 16 + (lane / 8 % 2) * 8 + lane % 8,
-                                          in = g + lane / 16; /* row in the m64 tile, 8
-                                                                 columns in the slab */
-                                const uint32_t at =
-                                    to + row * (c::SLAB * 2) + ((in ^ swizzle(row)) * 16);
-                                if (pair == 2)
-                                    stmatrix4(at, o[0], o[1], o[2], o[3]);
-                                else
-                                    stmatrix2(at, o[0], o[1]);
-                            }
-                            const int m1 = m0 + h * 64, n2 = n1 + slab * c::SLAB;
-                            /* The next part's buffer was stored: after the barrier it may be
-                             * written. */
-                            if (t128 == 0 && part + 1 >= c::BUFFERS && part + 1 < c::PARTS)
-                                bulk_wait_read<(c::BUFFERS > 2 ? c::BUFFERS - 2 : 0)>();
-                            fence_async_smem();
-                            bar_named(1 + wg, 128);
-                            if (!a.y_plain) {
-                                if (t128 == 0) {
-                                    if (n2 < a.n && m1 < a.m)
-                                        tma_store_2d(&a.y, to, n2, m1);
-                                    bulk_commit(); /* of nothing, too: they are counted */
-                                }
-                            } else {
-#pragma unroll 1
-                                for (int i = t128; i < 64 * c::SLAB; i += 128) {
-                                    const int row = i / c::SLAB, col = i % c::SLAB,
-                                              at = (col / 8) ^ swizzle(row);
-                                    if (m1 + row < a.m && n2 + col < a.n)
-                                        ((uint16_t *)
-                                             a.y_plain)[(m1 + row) * a.y_stride + n2 + col] =
-                                            *(const uint16_t *)(sm + (to - ring) +
-                                                                row * (c::SLAB * 2) + at * 16 +
-                                                                col % 8 * 2);
-                                }
-                            }
-                        }
-                };
-                /* Four lanes store 32 bytes of a row, as the sums lie. */
-                auto store_floats = [&] {
-                    const bool bias = a.scales.bias != NULL,
-                               pairs = ((uintptr_t)a.y_plain | (uint64_t)a.y_stride * 4) % 8 == 0;
-#pragma unroll
-                    for (int at = 0; at < GN / 8; at++) {
-                        const int col = at * 8 + 2 * (lane % 4), n = n1 + col;
-                        const float2 s = col_scales(col);
-                        const float b0 = bias_of(bias, col), b1 = bias_of(bias, col + 1);
-#pragma unroll
-                        for (int h = 0; h < MT; h++)
-#pragma unroll
-                            for (int e = 0; e < 2; e++) {
-                                const int m = row0 + h * 64 + e * 8;
-                                const float v0 = value(bias, h, at, e, 0, s.x, b0),
-                                            v1 = value(bias, h, at, e, 1, s.y, b1);
-                                float *y = (float *)a.y_plain + m * a.y_stride + n;
-                                if (m < a.m && n + 1 < a.n && pairs)
-                                    *(float2 *)y = make_float2(v0, v1);
-                                else if (m < a.m && n < a.n) {
-                                    y[0] = v0;
-                                    if (n + 1 < a.n)
-                                        y[1] = v1;
-                                }
-                            }
-                    }
-                };
-                if (a.y_dtype == FP8_F32)
-                    store_floats();
-                else if (a.y_dtype == FP8_F16 && a.scales.bias)
-                    epilogue(yes{}, yes{});
-                else if (a.y_dtype == FP8_F16)
-                    epilogue(no{}, yes{});
-                else if (a.scales.bias)
-                    epilogue(yes{}, no{});
-                else
-                    epilogue(no{}, no{});
+                const large_part<c> p = {m0, n1, row0, rs};
+                const large_group g = {wg, w, t128, lane, ring, stage_d, cols + wg * BN};
+                store_part(a, g, p, cs, acc);
             }
             if (TURNS == 2)
                 skip(kb);
