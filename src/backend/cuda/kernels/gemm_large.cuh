@@ -30,6 +30,23 @@
 #include "backend/cuda/kernels/large_store.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
+/* to[64, BN] += d, COUNT sums of a thread, from its number `at` on; s: scales of two rows, with TWO
+ * once more for columns from `edge` on. With BLOCK one row after the other: after every second
+ * addition the assembler lets other warps go ahead, and a scale is not kept over that. In pairs of
+ * a row it is read once a pair or once a value, as it happens; so it is once a pair. */
+template <class c, int COUNT, int SCALES>
+static __device__ inline void add_sums(float (&to)[c::R], const float (&d)[COUNT],
+                                       const float (&s)[SCALES], int at, const int &edge)
+{
+#pragma unroll
+    for (int l = 0; l < COUNT; l++) {
+        const int e = l / (COUNT / 2), j = c::BLOCK ? l % (COUNT / 2) / 2 * 4 + 2 * e + l % 2 : l,
+                  i = at + j;
+        const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
+        to[i] = c::BLOCK ? fmaf(d[j], second ? s[SCALES - 2 + e] : s[e], to[i]) : to[i] + d[j];
+    }
+}
+
 template <int BM, int BN, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
 DEV void large_body(const fp8_large_args &a)
 {
@@ -288,21 +305,6 @@ DEV void large_body(const fp8_large_args &a)
                     s[2 * b + 1] = p[8] * sw[b];
                 }
             };
-            /* d: `count` sums from `at` on. With BLOCK one row after the other: after every second
-             * addition the assembler lets other warps go ahead, and a scale is not kept over that.
-             * In pairs of a row it is read once a pair or once a value, as it happens; so it is
-             * once a pair. */
-            auto add =
-                [&](float(&to)[R], const float *d, int count, const float(&s)[2 * WB], int at) {
-#pragma unroll
-                for (int l = 0; l < count; l++) {
-                    const int e = l / (count / 2),
-                              j = BLOCK ? l % (count / 2) / 2 * 4 + 2 * e + l % 2 : l, i = at + j;
-                    const bool second = c::TWO && i / 4 * 8 / c::EDGE * c::EDGE >= edge;
-                    to[i] =
-                        BLOCK ? fmaf(d[j], second ? s[2 * WB - 2 + e] : s[e], to[i]) : to[i] + d[j];
-                }
-            };
             if (!FAST || (SPLIT == FP8_LARGE_DEPTH && k0 >= kb))
 #pragma unroll
                 for (int h = 0; h < MT; h++)
@@ -353,7 +355,7 @@ DEV void large_body(const fp8_large_args &a)
                     if (k >= kb) { /* never; without it the assembler loses the order */
                         wg_wait<0>();
                         pin(d0);
-                        add(acc[0], d0, R / 2, s, 0);
+                        add_sums<c>(acc[0], d0, s, 0, edge);
                         break;
                     }
                     const int p = slot;
@@ -362,12 +364,12 @@ DEV void large_body(const fp8_large_args &a)
                     next();
                     wg_wait<1>();
                     pin(d0);
-                    add(acc[0], d0, R / 2, s, 0);
+                    add_sums<c>(acc[0], d0, s, 0, edge);
                     if (++k == kb) {
                         wg_wait<0>();
                         pin(d1);
                         release(p);
-                        add(acc[0], d1, R / 2, s, R / 2);
+                        add_sums<c>(acc[0], d1, s, R / 2, edge);
                         break;
                     }
                     float following[2 * WB];
@@ -377,7 +379,7 @@ DEV void large_body(const fp8_large_args &a)
                     wg_wait<1>();
                     pin(d1);
                     release(p);
-                    add(acc[0], d1, R / 2, s, R / 2);
+                    add_sums<c>(acc[0], d1, s, R / 2, edge);
 #pragma unroll
                     for (int i = 0; i < 2 * WB; i++)
                         s[i] = following[i];
@@ -398,7 +400,7 @@ DEV void large_body(const fp8_large_args &a)
                 auto finish = [&](float(&d)[R], const float(&s)[2 * WB], int p) {
                     pin(d);
                     release(p);
-                    add(acc[0], d, R, s, 0);
+                    add_sums<c>(acc[0], d, s, 0, edge);
                 };
                 if (k0 < kb)
                     multiply(k0, d0, s0, p0);
@@ -439,7 +441,7 @@ DEV void large_body(const fp8_large_args &a)
                             release(slot);
                             start_other(k);
                         } /* the other's products meet the additions below */
-                        add(acc[h], d, R, s, 0);
+                        add_sums<c>(acc[h], d, s, 0, edge);
                     }
                     next();
                 }
@@ -474,24 +476,13 @@ DEV void large_body(const fp8_large_args &a)
                 if (SPLIT == FP8_LARGE_ROWS)
                     bar_named(6, 256); /* nothing is read from the ring any more */
                 cluster_wait();
-                constexpr bool DEPTH = SPLIT == FP8_LARGE_DEPTH;
-                const int part = DEPTH ? w : warp, owner = part * SLICES / c::SIXTEENS,
-                          first = (owner * c::SIXTEENS + SLICES - 1) / SLICES, /* of the owner's */
-                    place = (part - first) * c::PER_PART + (DEPTH ? wg : 0);
-                float(&sums)[GN / 2] = *(float(*)[GN / 2]) acc[0];
-                const bool mine = join_slices<SLICES, c::SIXTEENS>(
-                    sums, slice, part, place, sm + warp * c::SENT, received, arrived);
+                const bool mine = join_tile<c>(acc[0], slice, warp, received, arrived);
                 cluster_arrive_relaxed(); /* all that was sent here is here */
                 if (mine)
                     store_sums<GN>(a, acc[0], rs[0], cols + n1 - n0, cols + BN + n1 - n0, row0, n1);
             } else if constexpr (c::DIRECT) {
-                float *mine = cols + wg * (2 * BN);
-                if (t128 < GN) {
-                    mine[t128] = cs[0];
-                    mine[BN + t128] = bs[0];
-                }
-                bar_named(1 + wg, 128);
-                store_sums<GN>(a, acc[0], rs[0], mine, mine + BN, row0, n1);
+                store_direct<c>(a, cols + wg * (2 * BN), wg, t128, cs[0], bs[0], acc[0], rs[0],
+                                row0, n1);
                 if (t + clusters < tiles)
                     bar_named(1 + wg, 128);
             } else {

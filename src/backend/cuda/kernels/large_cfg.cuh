@@ -9,9 +9,10 @@
 
 extern __shared__ __align__(1024) uint8_t sm[]; /* all of a block */
 
-template <int BM_, int BN_, int ST, int CM, int CN, int SLICES, int SPLIT, int SUMS, bool AHEAD>
+template <int BM_, int BN_, int ST, int CM, int CN, int SLICES_, int SPLIT, int SUMS, bool AHEAD>
 struct large_cfg {
-    static constexpr int BM = BM_, BN = BN_;
+    static constexpr int BM = BM_, BN = BN_, SLICES = SLICES_;
+    static constexpr bool DEPTH = SPLIT == FP8_LARGE_DEPTH;
     static constexpr bool BLOCK = SUMS == FP8_SUMS_BLOCK, FAST = SUMS == FP8_SUMS_FAST;
     /* of a group: rows, m64 tiles, columns that it stores; sums of a thread in an m64 tile */
     static constexpr int GM = SPLIT == FP8_LARGE_ROWS ? BM / 2 : BM, MT = GM / 64;

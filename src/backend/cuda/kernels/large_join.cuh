@@ -5,7 +5,7 @@
 #ifndef FP8_KERNELS_LARGE_JOIN_CUH
 #define FP8_KERNELS_LARGE_JOIN_CUH
 
-#include "backend/cuda/kernels/sm90.cuh"
+#include "backend/cuda/kernels/large_cfg.cuh"
 
 /* Slices of K: the sums of part `part` of PARTS of a tile, 16 rows of it in the R registers of a
  * warp's lanes each, meet in one block of the cluster: 0 in the others. There they are added by
@@ -53,6 +53,19 @@ DEV bool join_slices(float (&sums)[R], int slice, int part, int place, uint8_t *
         sums[i + 3] = s[0].w;
     }
     return true;
+}
+
+/* acc[16, GN] of a warp, of the slice, meets those of the others: whether in this block. */
+template <class c>
+DEV bool join_tile(float (&acc)[c::R], int slice, int warp, uint8_t *received, uint32_t arrived)
+{
+    const int wg = warp / 4, part = c::DEPTH ? warp % 4 : warp;
+    const int owner = part * c::SLICES / c::SIXTEENS;
+    const int first = (owner * c::SIXTEENS + c::SLICES - 1) / c::SLICES; /* of the owner's */
+    const int place = (part - first) * c::PER_PART + (c::DEPTH ? wg : 0);
+    float(&sums)[c::GN / 2] = *(float(*)[c::GN / 2]) acc;
+    return join_slices<c::SLICES, c::SIXTEENS>(sums, slice, part, place, sm + warp * c::SENT,
+                                               received, arrived);
 }
 
 #endif

@@ -114,4 +114,18 @@ DEV void store_sums(const fp8_large_args &a, const float *sums, const float (&rs
         halves(no{});
 }
 
+/* acc[64, BN] to rows from row0 on and columns from n1 on of Y; scale, bias: of column t128 of the
+ * group's; `mine`: place for all of them. */
+template <class c>
+DEV void store_direct(const fp8_large_args &a, float *mine, int wg, int t128, float scale,
+                      float bias, const float *acc, const float (&rs)[2], int row0, int n1)
+{
+    if (t128 < c::GN) {
+        mine[t128] = scale;
+        mine[c::BN + t128] = bias;
+    }
+    bar_named(1 + wg, 128);
+    store_sums<c::GN>(a, acc, rs, mine, mine + c::BN, row0, n1);
+}
+
 #endif
