@@ -58,64 +58,57 @@ template <int BR, int BT, bool BLOCK, int C> struct small_cfg {
     static constexpr int STORE_ROWS = fp8_small_store_rows(BR, BT, C); /* tokens of a store */
 };
 
-/* ---- this CTA's slice of X into shared memory: [k block][BT][128], swizzled as the tensor core
- * wants it, zeros past K; scales [k block][BT] (BLOCK). All 256 consumer threads. Waits for the
- * kernel before once it knows all addresses: a warp alone takes 5 clocks an instruction. ---- */
+/* X codes [M,K], M up to 8: this block's slice into shared memory: [k block][BT][128], swizzled as
+ * the tensor core wants it, zeros past K; scales [k block][BT] (BLOCK). All 256 consumer threads,
+ * of a token each, and in turn HELD of its units of 16 codes, which a thread asks for at once.
+ * Waits for the kernel before once it knows all addresses: a warp alone takes 5 clocks an
+ * instruction. */
 template <int BT, bool BLOCK>
 DEV void load_slice(const fp8_small_args &a, int kb0, int nk, uint8_t *codes, float *scales)
 {
-    constexpr int T = BT / 8,
-                  HELD = 4; /* tokens of a warp; units of 16 codes that are asked for at once */
+    constexpr int HELD = 4;
+    static_assert(BT == 8, "a token is one of 8 warps', or of some that share it");
     const uint32_t tid = threadIdx.x, warp = tid / 32, lane = tid % 32;
     const int side = (a.m > 1) + (a.m > 2) + (a.m > 4); /* 2^side tokens at once */
-    const int token0 = (int)(warp & ((1U << side) - 1)), step = 256 >> side;
+    const int token = (int)(warp & ((1U << side) - 1)), step = 256 >> side;
     const uint32_t first = (warp >> side) * 32 + lane;
     const int units = nk * 8, inside = min(units, (int)((uint32_t)a.k / 16) - kb0 * 8);
-    const uint8_t *from[T][HELD];
+    const uint8_t *from[HELD];
     uint32_t to =
-        smem_u32(codes) + first / 8 * (BT * 128) + token0 * 128 + ((first % 8) ^ token0) * 16;
+        smem_u32(codes) + first / 8 * (BT * 128) + token * 128 + ((first % 8) ^ token) * 16;
     const uint32_t apart = step / 8 * (BT * 128);
-    bool is[T][HELD];
+    bool is[HELD];
     uint32_t known = to;
     const float *scale = a.scales.x + (size_t)(kb0 + tid / BT) * a.scales.x_stride + tid % BT;
     const bool scaled = BLOCK && tid < nk * BT && tid % BT < a.m;
 #pragma unroll
-    for (int i = 0; i < T; i++)
-#pragma unroll
-        for (int h = 0; h < HELD; h++) {
-            from[i][h] = a.x_codes + (token0 + 8 * i) * a.x_codes_stride + kb0 * 128 +
-                         (first + h * step) * 16;
-            is[i][h] = token0 + 8 * i < a.m && (int)first + h * step < inside;
-            known |= (uint32_t)(uintptr_t)from[i][h] | (uint32_t)is[i][h];
-        }
+    for (int h = 0; h < HELD; h++) {
+        from[h] = a.x_codes + token * a.x_codes_stride + kb0 * 128 + (first + h * step) * 16;
+        is[h] = token < a.m && (int)first + h * step < inside;
+        known |= (uint32_t)(uintptr_t)from[h] | (uint32_t)is[h];
+    }
     if (BLOCK)
         known |= (uint32_t)(uintptr_t)scale | (uint32_t)scaled;
     pdl_wait_with(known);
     const float scale0 = scaled ? __ldcg(scale) : 0.0f;
     for (int j0 = (int)first;;) {
-        uint4 v[T][HELD];
+        uint4 v[HELD];
 #pragma unroll
-        for (int i = 0; i < T; i++)
+        for (int h = 0; h < HELD; h++)
+            v[h] = is[h] ? __ldcg((const uint4 *)from[h]) : make_uint4(0, 0, 0, 0);
 #pragma unroll
-            for (int h = 0; h < HELD; h++)
-                v[i][h] = is[i][h] ? __ldcg((const uint4 *)from[i][h]) : make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int i = 0; i < T; i++)
-#pragma unroll
-            for (int h = 0; h < HELD; h++)
-                if (token0 + 8 * i < a.m && j0 + h * step < units)
-                    st_shared(to + i * 1024 + h * apart, v[i][h]);
+        for (int h = 0; h < HELD; h++)
+            if (token < a.m && j0 + h * step < units)
+                st_shared(to + h * apart, v[h]);
         j0 += HELD * step;
         if (j0 >= units)
             break;
         to += HELD * apart;
 #pragma unroll
-        for (int i = 0; i < T; i++)
-#pragma unroll
-            for (int h = 0; h < HELD; h++) {
-                from[i][h] += HELD * step * 16;
-                is[i][h] = token0 + 8 * i < a.m && j0 + h * step < inside;
-            }
+        for (int h = 0; h < HELD; h++) {
+            from[h] += HELD * step * 16;
+            is[h] = token < a.m && j0 + h * step < inside;
+        }
     }
     if (BLOCK) {
         if (scaled)
@@ -128,6 +121,7 @@ DEV void load_slice(const fp8_small_args &a, int kb0, int nk, uint8_t *codes, fl
     fence_async_smem();
     bar_named(1, 256);
 }
+
 /* q: how X is quantized, with IN other than e4m3fn. */
 template <int BR, int BT, bool BLOCK, int C, int IN>
 DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
