@@ -70,6 +70,9 @@ typedef struct fp8_large_args {
     int32_t m, n, k;
     int32_t group;               /* tiles down that are walked before the next ones across */
     int32_t late;                /* k blocks by which the second group of warps starts later */
+    int32_t last_m, last_n;      /* where the last tiles begin: they go over rows of others again
+                                    rather than past the end, which copies are slow to fill with zeros */
+    int32_t x_bytes;             /* that copies bring of X for a stage, scales included */
     int32_t down, across;        /* tiles of a cluster in all */
     fp8_divider per, full, last; /* by group * across, by group, by the rows of the last group */
     int32_t y_dtype;             /* fp8_dtype */

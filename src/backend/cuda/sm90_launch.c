@@ -74,6 +74,10 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     const int32_t sharing = v->down * v->across * v->slices, group = group_of(v, p, down);
     const int32_t most = fp8_sm90_clusters(device, sharing, 1), tiles = down * across;
     const int32_t blocks = (v->slices > 1 || tiles < most ? tiles : most) * sharing;
+    const int32_t box = v->across == 1 && p->m < v->rows ? p->m : v->rows / v->across;
+    const int32_t scale_box = p->m < v->rows ? up(p->m, 4) * 4 : v->rows;
+    const int32_t step = v->block ? 4 : 1; /* copies of scales begin at multiples of 16 bytes */
+    const bool may_shift = !v->block && p->n >= v->cols && p->n % 8 == 0;
     const bool by_bulk = !fp8_large_direct(v->rows, v->cols, v->slices) && stores_by_bulk(p, m);
     fp8_large_args a = {
         .scales = m->scales,
@@ -84,6 +88,9 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .k = p->k,
         .group = group,
         .late = v->late,
+        .last_m = p->m > v->rows ? up(p->m - v->rows, step) * step : 0,
+        .last_n = may_shift ? p->n - v->cols : INT32_MAX,
+        .x_bytes = box * v->across * 128 + (v->block ? 4 * scale_box : 0),
         .down = down,
         .across = across,
         .per = fp8_divider_of(group * across),
@@ -99,14 +106,13 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
         .cluster = (uint32_t)cluster_of(sharing, down, blocks),
         .dependent = true,
     };
-    FP8_TRY(
-        map_codes(device, m->x, p->m, p->k, m->x_stride, v->rows / v->across, NEXT_TOO, &a.x, err));
+    FP8_TRY(map_codes(device, m->x, p->m, p->k, m->x_stride, box, NEXT_TOO, &a.x, err));
     FP8_TRY(map_codes(device, m->w, p->n, p->k, m->w_stride, v->cols / v->down,
                       p->m <= v->rows ? ONCE : NEXT_TOO, &a.w, err)); /* read once, or again */
     if (by_bulk)
         FP8_TRY(map_y(device, p, m, 64, fp8_large_slab(v->cols, v->split, v->block), &a.y, err));
     if (v->block)
-        FP8_TRY(map_scales(device, p, &m->scales, v->rows, &a.x_scales, err));
+        FP8_TRY(map_scales(device, p, &m->scales, scale_box, &a.x_scales, err));
     return fp8_cuda_launch(device, v->kernel, &shape, &a, stream, err);
 }
 

@@ -110,8 +110,8 @@ DEV void large_body(const fp8_large_args &a)
         const int g = fp8_divide(t, a.per), in = t - g * a.per.d;
         const fp8_divider by = (g + 1) * a.group > a.down ? a.last : a.full;
         const int rows = by.d, across = fp8_divide(in, by);
-        m0 = ((g * a.group + in - across * rows) * CM + rm) * BM;
-        n0 = (across * CN + rn) * BN;
+        m0 = min(((g * a.group + in - across * rows) * CM + rm) * BM, a.last_m);
+        n0 = min((across * CN + rn) * BN, a.last_n);
     };
     pdl_launch();
     if (warp >= 8) { /* ---- producers: all lanes, see mbar_expect_tx_if ---- */
@@ -160,7 +160,7 @@ DEV void large_body(const fp8_large_args &a)
             for (;;) {
                 for (int k = 0; k < kb; k++, next()) {
                     mbar_wait(empty(slot), ph);
-                    mbar_expect_tx_if(lead, full(slot), c::A + c::SF);
+                    mbar_expect_tx_if(lead, full(slot), (uint32_t)a.x_bytes);
                     if (CN == 1)
                         tma_2d_if(lead, ring + slot * c::A, &a.x, (kb0 + k) * 128, m0, full(slot));
                     else
