@@ -664,6 +664,7 @@ static fp8_cu_result fake_cuLaunchKernelEx(const struct CUlaunchConfig_st *given
     strncpy(fake.kernel, *(const char *const *)(void *)function, sizeof fake.kernel - 1);
     fake.grid = config->grid[0];
     fake.threads = config->block[0];
+    fake.shared = config->shared_bytes;
     fake.stream = config->stream;
     fake.cluster = fake.policy = fake.dependent = 0;
     for (unsigned int i = 0; i < config->attribute_count; i++) {

@@ -63,7 +63,7 @@ typedef struct fake_driver {
     atomic_int libraries;       /* fatbins loaded */
     atomic_int launches;        /* kernels launched; the last one: */
     char kernel[64];            /* its name */
-    unsigned int grid, threads, cluster, policy, dependent;
+    unsigned int grid, threads, shared, cluster, policy, dependent;
     void *stream;
     const char *keeps;            /* not NULL: only of kernels whose names begin so, it keeps */
     unsigned char arguments[640]; /* what they were given, as far as `argument_bytes` */

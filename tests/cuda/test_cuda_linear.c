@@ -285,6 +285,30 @@ static void tiles_that_share_w_lie_side_by_side(void **state)
 
 enum { BLOCKS = SIDE / 128 };
 
+/* Scales of blocks for 64 tokens: there is no version for two blocks a processor, and one of few
+ * stages takes more than half of its shared memory, too. */
+static void wide_blocks_are_alone(void **state)
+{
+    fake_start *t = *state;
+    enum { HALF = 233472 / 2 };
+    fp8_error err;
+    if (!fp8_cuda_has_kernels())
+        skip();
+    fp8_linear *linear = t->linear = create_blocks(t->ctx);
+    const fp8_tensor x = on_device((uint64_t)1 << 38, FP8_E4M3FN, 64, SIDE),
+                     x_scales = on_device(1 << 30, FP8_F32, 64, BLOCKS);
+    fp8_tensor y = on_device((uint64_t)1 << 36, FP8_BF16, 64, SIDE);
+    assert_int_equal(fp8_linear_run_kernel(linear, "gemm_small_block_64x64_1_2", &x, &x_scales, &y,
+                                           fake_driver_memory(0), 1 << 20, fake_driver_stream(0),
+                                           &err),
+                     FP8_E_NO_KERNEL);
+    assert_int_equal(fp8_linear_run_kernel(linear, "gemm_small_block_64x64_1_1", &x, &x_scales, &y,
+                                           fake_driver_memory(0), 1 << 20, fake_driver_stream(0),
+                                           &err),
+                     FP8_OK);
+    assert_true(t->fake->shared >= HALF);
+}
+
 /* Runs m rows of codes, scales of 1x128 lying `at` bytes behind 2^30 with such strides; how many
  * kernels that took. */
 static int run_blocks(const fp8_linear *linear, fake_driver *fake, int64_t m, uint64_t at,
@@ -458,6 +482,7 @@ int main(void)
         fake_test(tiles_that_share_w_lie_side_by_side),
         fake_test(scales_are_not_read_past_their_end),
         fake_test(scales_are_read_where_they_lie),
+        fake_test(wide_blocks_are_alone),
         fake_test(too_many_tiles_are_left_to_others),
         fake_test(too_many_rows_have_no_workspace),
         fake_test(sizes_are_those_of_the_device),

@@ -4,7 +4,7 @@
  * its tiles: within 1e-3 (Y in fp32: 1.25e-3) of the sum of |x w|, which is what tensor cores may
  * lose that align 32 products and truncate at 13 bits, added in fp32 every 128 columns (fast ones:
  * more, with K); and Y's rounding. Data of both signs and of one, with bias, in guarded memory full
- * of NaN; odd strides of Y, and each dtype of it. */
+ * of NaN; odd strides of Y, and each dtype of it. And the same bits each time, however often. */
 #include "backend/cuda/sm90.h"
 #include "base/context.h"
 #include "base/size.h"
@@ -125,6 +125,26 @@ static void check(const problem *q, const fp8_tensor *y, bool fast, const char *
     }
 }
 
+/* Launches a version `times` times, one after the other. */
+static void launch(const problem *q, const operands *o, const fp8_sm90_version *v,
+                   const fp8_tensor *y, int times)
+{
+    fp8_error err;
+    const fp8_sm90_matrices m = {
+        .x = o->x.t.data,
+        .w = o->w.t.data,
+        .y = y->data,
+        .y_dtype = y->dtype,
+        .x_stride = q->p.k,
+        .w_stride = q->p.k,
+        .y_stride = y->stride[0],
+        .scales = {o->x_scale.t.data, o->w_scale.t.data, o->bias.t.data, 1, q->x_stride}};
+    gpu_need(fp8_cuda_begin(gpu->cuda, NULL, &err), &err);
+    for (int i = 0; i < times; i++)
+        gpu_need(fp8_sm90_launch(gpu->cuda, v, &q->p, &m, NULL, &err), &err);
+    fp8_cuda_leave(gpu->cuda);
+}
+
 static void run(const problem *q, const operands *o, const fp8_sm90_version *v, fp8_dtype dtype,
                 int64_t y_stride)
 {
@@ -136,18 +156,7 @@ static void run(const problem *q, const operands *o, const fp8_sm90_version *v, 
              fp8_dtype_name(dtype), q->p.m, q->p.n, q->p.k);
     y.stride[0] = y_stride;
     gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
-    const fp8_sm90_matrices m = {
-        .x = o->x.t.data,
-        .w = o->w.t.data,
-        .y = yd.t.data,
-        .y_dtype = dtype,
-        .x_stride = q->p.k,
-        .w_stride = q->p.k,
-        .y_stride = y_stride,
-        .scales = {o->x_scale.t.data, o->w_scale.t.data, o->bias.t.data, 1, q->x_stride}};
-    gpu_need(fp8_cuda_begin(gpu->cuda, NULL, &err), &err);
-    gpu_need(fp8_sm90_launch(gpu->cuda, v, &q->p, &m, NULL, &err), &err);
-    fp8_cuda_leave(gpu->cuda);
+    launch(q, o, v, &yd.t, 1);
     if (fp8_device_wait(gpu, NULL, &err) != FP8_OK)
         fail_msg("%s: %s", name, err.msg);
     gpu_tensor_read(&yd, &y);
@@ -156,13 +165,25 @@ static void run(const problem *q, const operands *o, const fp8_sm90_version *v, 
     free(memory);
 }
 
+static operands operands_new(const problem *q)
+{
+    return (operands){gpu_tensor_new(gpu, &q->x, 0), gpu_tensor_new(gpu, &q->w, 0),
+                      gpu_tensor_new(gpu, &q->x_scale, 0), gpu_tensor_new(gpu, &q->w_scale, 0),
+                      gpu_tensor_new(gpu, &q->bias, 0)};
+}
+
+static void operands_free(operands *o)
+{
+    gpu_tensor *all[] = {&o->x, &o->w, &o->x_scale, &o->w_scale, &o->bias};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        gpu_tensor_free(all[i]);
+}
+
 /* Every version that can do a problem, in bf16 and another dtype; its Y contiguous, or with rows
  * apart by an odd number. */
 static long check_problem(const problem *q, bool apart)
 {
-    operands o = {gpu_tensor_new(gpu, &q->x, 0), gpu_tensor_new(gpu, &q->w, 0),
-                  gpu_tensor_new(gpu, &q->x_scale, 0), gpu_tensor_new(gpu, &q->w_scale, 0),
-                  gpu_tensor_new(gpu, &q->bias, 0)};
+    operands o = operands_new(q);
     const char *only = getenv("ONLY");
     const fp8_sm90_version *v;
     long cases = 0;
@@ -174,9 +195,7 @@ static long check_problem(const problem *q, bool apart)
         for (int d = 0; d < 2; d++, cases++)
             run(q, &o, v, dtypes[d], apart ? q->p.n + 3 : q->p.n);
     }
-    gpu_tensor *all[] = {&o.x, &o.w, &o.x_scale, &o.w_scale, &o.bias};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        gpu_tensor_free(all[i]);
+    operands_free(&o);
     return cases;
 }
 
@@ -198,8 +217,58 @@ static void every_version_is_within_the_bound(void **state)
     printf("fast kernels: %ld cases\n", cases);
 }
 
+enum { ROUNDS = 150, IN_A_ROW = 4 };
+
+/* Y of a version, again and again, is what it was first. */
+static void compare_runs(const problem *q, const operands *o, const fp8_sm90_version *v)
+{
+    const size_t bytes = (size_t)q->p.m * (size_t)q->p.n * 2;
+    uint8_t *first = malloc(bytes), *again = malloc(bytes);
+    fp8_tensor y = fp8_matrix(first, FP8_BF16, q->p.m, q->p.n);
+    gpu_tensor yd = gpu_tensor_new(gpu, &y, 1);
+    launch(q, o, v, &yd.t, 1);
+    gpu_tensor_read(&yd, &y);
+    y.data = again;
+    for (int i = 0; i < ROUNDS; i++) {
+        launch(q, o, v, &yd.t, IN_A_ROW);
+        gpu_tensor_read(&yd, &y);
+        if (memcmp(first, again, bytes) != 0)
+            fail_msg("%s, [%d,%d,%d]: run %d differs from the first", v->name, q->p.m, q->p.n,
+                     q->p.k, 1 + (i + 1) * IN_A_ROW);
+    }
+    gpu_tensor_free(&yd);
+    free(first);
+    free(again);
+}
+
+/* Blocks that share a processor, with those of their launch or of the next one, and blocks alone:
+ * more tiles of 64 columns than processors where K is shared by three or more. */
+static void a_run_is_always_the_same(void **state)
+{
+    (void)state;
+    static const int32_t many[][3] = {{64, 4096, 4096}, {48, 8192, 3584}, {16, 2112, 7168}};
+    int versions = 0;
+    if (!fp8_cuda_has_kernels() || getenv("MOST")) /* a sanitizer is slow, and runs are many */
+        skip();
+    for (size_t s = 0; s < sizeof many / sizeof *many; s++)
+        for (int block = 0; block < 2; block++) {
+            const fp8_sm90_version *v;
+            problem q = problem_new(many[s], block, false);
+            operands o = operands_new(&q);
+            for (size_t i = 0; (v = fp8_sm90_at(i)); i++)
+                if (v->block == q.p.block && fp8_sm90_estimate(gpu->cuda, v, &q.p) >= 0) {
+                    compare_runs(&q, &o, v);
+                    versions++;
+                }
+            operands_free(&o);
+            problem_free(&q);
+        }
+    printf("always the same: %d cases\n", versions);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_version_is_within_the_bound)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_version_is_within_the_bound),
+                                       cmocka_unit_test(a_run_is_always_the_same)};
     return gpu_main(tests, sizeof tests / sizeof *tests, &gpu);
 }
