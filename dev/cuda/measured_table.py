@@ -19,9 +19,11 @@ ALLOWED = {"CHANNEL": (CHANNEL,), "BLOCK": (BLOCK,), "FAST": (FAST, CHANNEL),  #
 
 
 def is_there(version):
-    """Whether the library has it: of cuBLASLt's names none, of two blocks an SM only what registers leave room for."""
-    small = re.fullmatch(r"small_[a-z]+_(\d+)x(\d+)_\d+_2", version)
-    return not version.startswith("lt_") and (small is None or (int(small[1]) == 64 and int(small[2]) <= 64))
+    """Whether the library has it: of cuBLASLt's names none, of two blocks an SM only what registers leave room for, with scales
+    of blocks up to 32 tokens."""
+    small = re.fullmatch(r"small_([a-z_0-9]+)_(\d+)x(\d+)_\d+_2", version)
+    most = 32 if small and "block" in small[1] else 64
+    return not version.startswith("lt_") and (small is None or (int(small[2]) == 64 and int(small[3]) <= most))
 
 
 def read(path):
@@ -33,7 +35,7 @@ def read(path):
             continue
         m, n, k, version, kind, us = line.split("\t")[1:7]
         whole = version.startswith("2_") or "quantize" in version  # after a quantizer, or in one launch
-        if is_there(version):
+        if is_there(version.removeprefix("2_")):
             cells[int(n), int(k), int(m)].append((int(kind) + 2 * whole, float(us), version.removeprefix("2_")))
     return lines[0].removeprefix("# ").split(",")[0], cells
 
@@ -47,10 +49,11 @@ def take_tuned(path, cells):
         fields = dict(word.split("=") for word in line.split()[1:])
         m, n, k = map(int, fields["shape"].split("x"))
         kind = KINDS.get(fields.get("kind") or {"gemm": "channel"}.get(fields["scheme"], fields["scheme"]))
-        if kind is None:
-            continue  # what the sweep does not time: the model's choice
+        version = fields["kernel"].removeprefix("gemm_")
+        if kind is None or not is_there(version):
+            continue  # what the sweep does not time, or the library has no more: the model's choice
         others = [case for case in cells[n, k, m] if case[0] != kind]
-        cells[n, k, m] = [*others, (kind, float(fields["us"]), fields["kernel"].removeprefix("gemm_"))]
+        cells[n, k, m] = [*others, (kind, float(fields["us"]), version)]
 
 
 def take_later(path, cells):
