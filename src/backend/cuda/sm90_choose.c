@@ -172,8 +172,8 @@ static float weight_size(const fp8_sm90_problem *p)
     return (float)p->n * (float)p->k * 1e-6F;
 }
 
-/* Rows of the last tile down that X has not. Where a box of X is of a whole tile, they are filled
- * with zeros, more slowly than they would be copied. */
+/* Rows of the last tile down that X has not; a small version fills them with zeros, more slowly
+ * than they would be copied. */
 static int32_t rows_past(int32_t m, int32_t tile)
 {
     return up(m, tile) * tile - m;
@@ -234,10 +234,9 @@ static float estimate_large(const fp8_cuda_device *device, const fp8_sm90_versio
     const int32_t cluster = v->down * v->across * v->slices;
     if (v->slices > up(p->k, 128) || (v->slices > 1 && tiles > INT32_MAX / v->slices))
         return -1; /* each slice has a block of its own */
-    const int32_t past = rows_past(p->m, v->rows);
     const float two = v->block && 128 % v->cols ? TWO_BLOCKS : 1;
     const float products = (float)(v->rows * v->cols) / 32.0F * cost[sums][form].products * two;
-    const float copies = 3.75F * (float)past + 1.37F * (float)(v->rows + v->cols - past);
+    const float copies = 1.37F * (float)(least(p->m, v->rows) + v->cols);
     const float tile =
         (float)up(up(p->k, 128), v->slices) * most(products, copies) + cost[sums][form].tile;
     const float waves = (float)up(tiles, fp8_sm90_clusters(device, cluster, 1));
