@@ -87,10 +87,11 @@ static int32_t round_up(int32_t n, int32_t to)
     return up(n, to) * to;
 }
 
-/* Scales of 64 tokens are two lines of memory. Where two blocks shared an SM, a warp now and then
- * read the second line before it was there, though the stage was said to be full: one run in some
- * thousand, NVIDIA H200, and why is not known (dev/cuda/README.md, run 19). Alone on an SM no block
- * has, nor with the one line of 32 tokens. */
+/* With scales of blocks and 64 tokens or more a warp reads the scales of X while its products run.
+ * Where two blocks shared an SM, reads waited behind the operands of all their products until the
+ * stage was refilled, one run in some thousand (dev/cuda/README.md, run 19): freeing a stage does
+ * not wait for reads that are under way. Alone on an SM only one other group's products are before
+ * them, and a refill takes longer. */
 static bool must_be_alone(const fp8_sm90_version *v)
 {
     return v->block && fp8_small_wide(v->cols);
