@@ -242,7 +242,7 @@ static void compare_runs(const problem *q, const operands *o, const fp8_sm90_ver
 }
 
 /* Blocks that share a processor, with those of their launch or of the next one, and blocks alone:
- * more tiles of 64 columns than processors where K is shared by three or more. */
+ * where three or more share K there are more blocks than processors. */
 static void a_run_is_always_the_same(void **state)
 {
     (void)state;

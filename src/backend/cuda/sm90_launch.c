@@ -77,6 +77,8 @@ static fp8_status launch_large(const fp8_cuda_device *device, const fp8_sm90_ver
     const int32_t box = v->across == 1 && p->m < v->rows ? p->m : v->rows / v->across;
     const int32_t scale_box = p->m < v->rows ? up(p->m, 4) * 4 : v->rows;
     const int32_t step = v->block ? 4 : 1; /* copies of scales begin at multiples of 16 bytes */
+    /* Across only where tiles need not begin at parts of blocks of W, and Y's columns, which are
+     * stored by fours and eights, stay aligned. */
     const bool may_shift = !v->block && p->n >= v->cols && p->n % 8 == 0;
     const bool by_bulk = !fp8_large_direct(v->rows, v->cols, v->slices) && stores_by_bulk(p, m);
     fp8_large_args a = {

@@ -33,7 +33,8 @@
 /* to[64, BN] += d, COUNT sums of a thread, from its number `at` on; s: scales of two rows, with TWO
  * once more for columns from `edge` on. With BLOCK one row after the other: after every second
  * addition the assembler lets other warps go ahead, and a scale is not kept over that. In pairs of
- * a row it is read once a pair or once a value, as it happens; so it is once a pair. */
+ * a row it is read once a pair or once a value, as it happens; so it is once a pair. No DEV: that
+ * is inlined earlier, and the main loops become other code. */
 template <class c, int COUNT, int SCALES>
 static __device__ inline void add_sums(float (&to)[c::R], const float (&d)[COUNT],
                                        const float (&s)[SCALES], int at, const int &edge)

@@ -344,10 +344,11 @@ DEV void small_body(const fp8_small_args &a, const fp8_cuda_quantize_args &q)
                 phase ^= 1;
             }
         };
-        /* Scales of blocks: lane 0 speaks for reads of its whole warp, which is together since the
-         * wait for the products and whose accesses to shared memory are in order. A __syncwarp
-         * here says it to the memory model, too; it is an instruction that does nothing, but the
-         * additions are scheduled around it: 0 to .6 % at 16 and 32 tokens, -7 to 7 % at 128. */
+        /* Scales of blocks: lane 0 speaks for its whole warp, which is together since the wait for
+         * the products. That does not wait for reads of scales that are still under way: they have
+         * as long as the products and a refill take (must_be_alone of sm90_choose.c). A __syncwarp
+         * here is an instruction that does nothing, but the additions are scheduled around it: 0 to
+         * .6 % at 16 and 32 tokens, -7 to 7 % at 128. */
         auto release = [&](int s) {
             if ((c::LEAN ? tid % 128 : lane) == 0)
                 mbar_arrive(empty_bar + s * 8);
